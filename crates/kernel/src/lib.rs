@@ -7,6 +7,7 @@ mod clock;
 mod disposition;
 mod event;
 mod id;
+mod limits;
 mod time;
 mod usage;
 
@@ -18,5 +19,6 @@ pub use id::{
     AttemptNumber, CommandId, ConnectionId, Epoch, IdError, InstallationId, NodeId, QuestionId,
     ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, WorkerId, WorkflowId,
 };
+pub use limits::{Caps, Limit, LimitError, Limits, Scope, Switches};
 pub use time::{Span, SpanError, Timestamp};
 pub use usage::{Money, Usage};
