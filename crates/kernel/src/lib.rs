@@ -2,12 +2,19 @@
 //! functions. No clock, no chance, no I/O, no logging: time comes in as `now`, ids and jitter are
 //! drawn by the caller, and every decision can be replayed.
 
+pub mod attempt;
+pub mod budget;
 mod cause;
+pub mod claim;
 mod clock;
 mod disposition;
 mod event;
 mod id;
 mod limits;
+pub mod publish;
+pub mod retry;
+pub mod status;
+pub mod task;
 mod time;
 mod usage;
 
