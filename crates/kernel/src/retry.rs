@@ -247,12 +247,13 @@ mod tests {
     #[test]
     fn a_usage_limit_parks_ten_times_and_uses_no_try() {
         assert_eq!(until_rest(Cause::UsageLimit, Progress::None, 1), (10, Cause::UsageLimit));
-        let reset_at = Some(NOW.after(Span::from_mins(7)));
-        let parked = Failure { reset_at, ..failure(Cause::UsageLimit, Progress::None) };
+        let reset_at = NOW.after(Span::from_mins(7));
+        let parked =
+            Failure { reset_at: Some(reset_at), ..failure(Cause::UsageLimit, Progress::None) };
         let effort = Effort { parks: 1, ..Effort::default() };
         assert_eq!(
             next(Effort::default(), parked, 1),
-            Next::Again { not_before: reset_at.unwrap(), effort }
+            Next::Again { not_before: reset_at, effort }
         );
         let unsaid = failure(Cause::UsageLimit, Progress::None);
         let not_before = NOW.after(Span::from_mins(30));

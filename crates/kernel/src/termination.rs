@@ -1,0 +1,184 @@
+//! The termination sequence: a saga whose step is stored, resumed after a crash, each step
+//! idempotent and bounded.
+//!
+//! ```text
+//!  0 commit ENDING ─► 1 kill and prove ─► 2 save transcript ─► 3 save tree ─► 4 destroy ─► 5 settle ─► 6 tell
+//!                     (storage dies with the processes? then freeze ─► 2 ─► 3 ─► kill ─► 4)
+//! ```
+//!
+//! **Barrier:** nothing that could destroy transcript or tree happens before they are durable. Where
+//! storage outlives the processes the kill comes first, because what is dead cannot write any more.
+//! Where it does not, the sandbox is frozen, read, and killed after that.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a sandbox's files can be read after its processes are gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Storage {
+    /// They can.
+    Outlives,
+    /// They are gone with the processes.
+    DiesWithProcesses,
+}
+
+/// The step that is to be done next. Step 0 is the commit that stored the first one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Stop the processes without losing their files.
+    Freeze,
+    /// Kill the processes and prove that they are gone.
+    Kill,
+    /// Save the transcript's tail and the agent's own session files, under its real session id.
+    SaveTranscript,
+    /// Save the working tree.
+    SaveTree,
+    /// Destroy the sandbox.
+    Destroy,
+    /// Settle, by compare-and-set on (task, attempt, saga).
+    Settle,
+    /// Emit `sandbox.terminated`.
+    Tell,
+    /// Nothing is left to do.
+    Done,
+}
+
+/// How a step went.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Went {
+    /// It is done, now or earlier; gone, 404 and 410 are done.
+    Done,
+    /// It was not done, or nobody knows: it is tried again, and the id is kept.
+    Failed,
+    /// It can never be done, and what is missing is named: the machine never came back.
+    Impossible,
+}
+
+/// What is known to be safe so far; stored with the step.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+pub struct Kept {
+    /// The transcript is durable, or its missing range is named.
+    pub transcript: bool,
+    /// The tree is durable, or it is proven that there is none any more.
+    pub tree: bool,
+}
+
+/// The saga of one attempt's sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Termination {
+    /// Whether files outlive processes.
+    pub storage: Storage,
+    /// What is to be done next.
+    pub step: Step,
+    /// What is safe.
+    pub kept: Kept,
+}
+
+impl Termination {
+    /// The saga as it is stored in the commit that enters ENDING.
+    pub const fn begin(storage: Storage) -> Self {
+        let step = match storage {
+            Storage::Outlives => Step::Kill,
+            Storage::DiesWithProcesses => Step::Freeze,
+        };
+        Self { storage, step, kept: Kept { transcript: false, tree: false } }
+    }
+
+    /// The saga after its step went so.
+    ///
+    /// A step that failed is tried again: the intent stands, the id is kept. Only proven absence
+    /// gets past saving, so that the only copy is never destroyed.
+    #[must_use]
+    pub const fn after(self, went: Went) -> Self {
+        use Step::{Destroy, Done, Freeze, Kill, SaveTranscript, SaveTree, Settle, Tell};
+        if matches!(went, Went::Failed) {
+            return self;
+        }
+        let (step, kept) = match (self.step, self.storage) {
+            // A sandbox that cannot be frozen, because it is gone, has nothing left to read.
+            (Freeze, _) => (SaveTranscript, self.kept),
+            (Kill, Storage::Outlives) => (SaveTranscript, self.kept),
+            (Kill, Storage::DiesWithProcesses) => (Destroy, self.kept),
+            (SaveTranscript, _) => (SaveTree, Kept { transcript: true, ..self.kept }),
+            (SaveTree, Storage::Outlives) => (Destroy, Kept { tree: true, ..self.kept }),
+            (SaveTree, Storage::DiesWithProcesses) => (Kill, Kept { tree: true, ..self.kept }),
+            (Destroy, _) => (Settle, self.kept),
+            (Settle, _) => (Tell, self.kept),
+            (Tell | Done, _) => (Done, self.kept),
+        };
+        Self { step, kept, ..self }
+    }
+
+    /// Whether the step that is next could destroy transcript or tree.
+    pub const fn next_destroys(&self) -> bool {
+        match (self.step, self.storage) {
+            (Step::Destroy, _) | (Step::Kill, Storage::DiesWithProcesses) => true,
+            (Step::Kill, Storage::Outlives)
+            | (Step::Freeze | Step::SaveTranscript | Step::SaveTree, _)
+            | (Step::Settle | Step::Tell | Step::Done, _) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn steps(storage: Storage) -> Vec<Step> {
+        let mut saga = Termination::begin(storage);
+        let mut steps = vec![saga.step];
+        while saga.step != Step::Done {
+            saga = saga.after(Went::Done);
+            steps.push(saga.step);
+        }
+        steps
+    }
+
+    #[test]
+    fn where_storage_outlives_the_processes_the_kill_comes_first() {
+        use Step::*;
+        let all = [Kill, SaveTranscript, SaveTree, Destroy, Settle, Tell, Done];
+        assert_eq!(steps(Storage::Outlives), all);
+    }
+
+    #[test]
+    fn where_it_does_not_the_sandbox_is_frozen_and_read_first() {
+        use Step::*;
+        let all = [Freeze, SaveTranscript, SaveTree, Kill, Destroy, Settle, Tell, Done];
+        assert_eq!(steps(Storage::DiesWithProcesses), all);
+    }
+
+    #[test]
+    fn lesson_a_failed_terminate_is_not_reported_as_terminated() {
+        let saga = Termination::begin(Storage::Outlives);
+        assert_eq!(saga.after(Went::Failed), saga);
+        assert_eq!(saga.after(Went::Impossible).step, Step::SaveTranscript);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_destroyed_before_it_is_kept(
+            outlives: bool,
+            went in prop::collection::vec(
+                prop::sample::select(&[Went::Done, Went::Failed, Went::Impossible]), 0..40),
+        ) {
+            let storage =
+                if outlives { Storage::Outlives } else { Storage::DiesWithProcesses };
+            let mut saga = Termination::begin(storage);
+            for went in went {
+                if saga.next_destroys() {
+                    prop_assert!(saga.kept.transcript && saga.kept.tree);
+                }
+                let next = saga.after(went);
+                prop_assert!(next.kept.transcript >= saga.kept.transcript);
+                prop_assert!(next.kept.tree >= saga.kept.tree);
+                saga = next;
+            }
+        }
+    }
+}
