@@ -11,6 +11,12 @@ mod limits;
 mod time;
 mod usage;
 
+pub mod breaker;
+pub mod recovery;
+pub mod restart;
+pub mod role;
+pub mod worker;
+
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
 pub use disposition::Disposition;
