@@ -183,7 +183,7 @@ impl Start {
         use Event::{Acknowledge, ExpireDeadline, Join, Withdraw};
         let late = now > self.deadline;
         match (self.phase, event) {
-            // After the deadline another start may be on its way, whether or not a sweep has said so.
+            // After the deadline another start may be on its way, even if no sweep has said so.
             (Phase::Sent | Phase::Started, Acknowledge(Started) | Join(_)) if late => {
                 Deny(Denial::Superseded)
             }
