@@ -12,10 +12,12 @@ mod time;
 mod usage;
 
 pub mod breaker;
+pub mod diagnostic;
 pub mod recovery;
 pub mod restart;
 pub mod role;
 pub mod worker;
+pub mod workflow;
 
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
