@@ -75,14 +75,11 @@ pub(crate) fn packages(workspace: &Workspace) -> Outcome {
     let missing = missing(&crates, |brings| {
         if brings.starts_with('/') { Path::new(brings).is_dir() } else { workspace.has(brings) }
     });
-    if missing.is_empty() {
-        return Outcome::Passed;
+    let able = if is_root(workspace) && workspace.has("apt-get") { Able::Yes } else { Able::No };
+    if let Some(outcome) = without_installing(&missing, able) {
+        return outcome;
     }
-    let names = missing.join(" ");
-    if !is_root(workspace) || !workspace.has("apt-get") {
-        return Outcome::Skipped(format!("missing; as root: apt-get install {names}"));
-    }
-    println!("installing {names}");
+    println!("installing {}", missing.join(" "));
     let apt = |arguments: &[&str]| {
         let mut command = workspace.command("apt-get");
         // Another installation may hold the lock: wait for it, within reason.
@@ -93,6 +90,25 @@ pub(crate) fn packages(workspace: &Workspace) -> Outcome {
     match apt(&["update"]) {
         Outcome::Passed => apt(&[&["install", "--no-install-recommends"], &missing[..]].concat()),
         other => other,
+    }
+}
+
+/// Whether packages can be installed here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Able {
+    Yes,
+    No,
+}
+
+/// How it ends if nothing is missing, or if what is missing cannot be installed.
+fn without_installing(missing: &[&str], able: Able) -> Option<Outcome> {
+    match (missing, able) {
+        ([], Able::Yes | Able::No) => Some(Outcome::Passed),
+        (_, Able::Yes) => None,
+        (names, Able::No) => Some(Outcome::Skipped(format!(
+            "tests that need them will fail or be skipped; as root: apt-get install {}",
+            names.join(" ")
+        ))),
     }
 }
 
@@ -112,5 +128,17 @@ mod tests {
         assert_eq!(missing(&sandbox, nothing), ["bubblewrap", "docker.io", "iproute2"]);
         assert_eq!(missing(&sandbox, |brings| brings != "bwrap"), ["bubblewrap"]);
         assert_eq!(missing(&sandbox, |_| true), [""; 0]);
+    }
+
+    #[test]
+    fn who_cannot_install_is_told_what_to_install() {
+        assert_eq!(without_installing(&[], Able::No), Some(Outcome::Passed));
+        assert_eq!(without_installing(&["bubblewrap"], Able::Yes), None);
+        let told = without_installing(&["bubblewrap", "iproute2"], Able::No);
+        assert!(
+            matches!(&told, Some(Outcome::Skipped(why))
+                if why.ends_with("apt-get install bubblewrap iproute2")),
+            "{told:?}"
+        );
     }
 }
