@@ -186,6 +186,11 @@ fn a_second_wait_for_task_returns_the_task_held() {
          3s join b pull → ACTIVE b #1 until 1m3s
          4s claim b 2 → deny already_holds_task",
     );
+    let (connection, kind, end) = (connection("a"), kind("pull"), Timestamp::EPOCH);
+    let active = State::Active { connection, kind, active_until: end, held: held("1") };
+    assert_eq!(active.held(), Some(held("1")));
+    assert_eq!(State::Waiting { connection, kind, ready_until: end }.held(), None);
+    assert_eq!(State::Gone.held(), None);
 }
 
 #[test]
