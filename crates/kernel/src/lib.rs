@@ -24,6 +24,14 @@ mod time;
 mod usage;
 pub mod why;
 
+pub mod breaker;
+pub mod diagnostic;
+pub mod recovery;
+pub mod restart;
+pub mod role;
+pub mod worker;
+pub mod workflow;
+
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
 pub use disposition::Disposition;

@@ -356,6 +356,37 @@ impl Belay {
         }
     }
 
+    /// What can happen to attempt `index` and the processes and pushes that belong to it.
+    fn of_attempt(&self, world: &World, index: usize) -> impl Iterator<Item = Action> + use<> {
+        let host = &world.hosts[index];
+        let row = &world.attempts[index];
+        let reachable = world.reachable(index);
+        let open = |wanted: bool, action| wanted.then_some(action);
+        let publishing = matches!(row.publish, Publish::Open(_));
+        let landable =
+            host.granted.is_some_and(|push| push.expected == Some(commit_of(world.remote)));
+        let unsure = matches!(row.publish, Publish::Open(push)
+            if push.expected == Some(commit_of(world.remote)));
+        let killable = reachable || self.twin == Twin::ProofAssumed;
+        let ending = matches!(row.phase, Phase::Ending(_));
+        [
+            open(host.start_replied, Action::Execute(index)),
+            open(host.alive, Action::Finish(index)),
+            open(host.alive && !host.beat_spent, Action::SendBeat(index)),
+            open(
+                host.beat_sent_at.is_some() && !host.beat_replied && reachable,
+                Action::CommitBeat(index),
+            ),
+            open(host.beat_replied && reachable, Action::HearBeat(index)),
+            open(ending && !host.observed_gone && killable, Action::Kill(index)),
+            open(publishing && host.granted.is_none() && reachable, Action::HearGrant(index)),
+            open(landable, Action::Land(index)),
+            open(unsure, Action::FencePush(index)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
     fn commit(&self, world: &mut World, decision: Decision) {
         world.task = decision.task;
         let Some(mut row) = decision.attempt else { return };
@@ -495,38 +526,7 @@ impl Model for Belay {
             }
         }
         for index in 0..world.attempts.len() {
-            let host = &world.hosts[index];
-            let row = &world.attempts[index];
-            let reachable = world.reachable(index);
-            let open = |wanted: bool, action| wanted.then_some(action);
-            let publishing = matches!(row.publish, Publish::Open(_));
-            let landable =
-                host.granted.is_some_and(|push| push.expected == Some(commit_of(world.remote)));
-            let unsure = matches!(row.publish, Publish::Open(push)
-                if push.expected == Some(commit_of(world.remote)));
-            let killable = reachable || self.twin == Twin::ProofAssumed;
-            let ending = matches!(row.phase, Phase::Ending(_));
-            actions.extend(
-                [
-                    open(host.start_replied, Action::Execute(index)),
-                    open(host.alive, Action::Finish(index)),
-                    open(host.alive && !host.beat_spent, Action::SendBeat(index)),
-                    open(
-                        host.beat_sent_at.is_some() && !host.beat_replied && reachable,
-                        Action::CommitBeat(index),
-                    ),
-                    open(host.beat_replied && reachable, Action::HearBeat(index)),
-                    open(ending && !host.observed_gone && killable, Action::Kill(index)),
-                    open(
-                        publishing && host.granted.is_none() && reachable,
-                        Action::HearGrant(index),
-                    ),
-                    open(landable, Action::Land(index)),
-                    open(unsure, Action::FencePush(index)),
-                ]
-                .into_iter()
-                .flatten(),
-            );
+            actions.extend(self.of_attempt(world, index));
         }
         if world.acknowledged.is_none()
             && receipt::standing(&world.task.state, world.attempts.last())
