@@ -11,6 +11,20 @@ mod limits;
 mod time;
 mod usage;
 
+pub mod deadline;
+pub mod evidence;
+pub mod hold;
+pub mod idle;
+pub mod lock;
+pub mod mass_death;
+pub mod orphan;
+pub mod resume;
+pub mod sandbox;
+pub mod session;
+pub mod snapshot;
+pub mod tool;
+pub mod verdict;
+
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
 pub use disposition::Disposition;

@@ -1,0 +1,2 @@
+//! Placeholder body, replaced before the first commit.
+fn main() {}
