@@ -303,15 +303,14 @@ impl Deny {
     }
 }
 
+/// What the sandbox machine says to one event.
+pub type Answer = Disposition<Transition, Deny>;
+
+use Event as E;
+use State as S;
+
 /// Decides what an event does to a sandbox.
-pub fn step(
-    state: &State,
-    event: Event,
-    now: Timestamp,
-    limits: &Limits,
-) -> Disposition<Transition, Deny> {
-    use Event as E;
-    use State as S;
+pub fn step(state: &State, event: Event, now: Timestamp, limits: &Limits) -> Answer {
     let deny = |reason| Disposition::Deny(Deny { from: state.status(), reason });
     match (state, event) {
         (S::Created, E::SignOfLife | E::Worked) => accept(S::Running),
@@ -327,14 +326,9 @@ pub fn step(
         (S::Created | S::Running | S::Resumed, E::Exited(Exit::Failure)) => fallen(Fall::Exited),
         (S::Completed { at }, E::LingerOver) => {
             let linger = Reading::since(Clock::Linger, *at, now, limits.linger);
-            match linger.passed() {
-                true => Disposition::Accept(Transition { next: *state, effects: TERMINATE }),
-                false => deny(Reason::TooEarly(linger)),
-            }
+            if linger.passed() { clean_up(*state) } else { deny(Reason::TooEarly(linger)) }
         }
-        (S::Completed { .. }, E::FoundGone) => {
-            Disposition::Accept(Transition { next: *state, effects: TERMINATE })
-        }
+        (S::Completed { .. }, E::FoundGone) => clean_up(*state),
         (S::Running | S::Resumed | S::Completed { .. } | S::Idle { .. }, E::Paused) => {
             accept(S::Paused)
         }
@@ -355,11 +349,13 @@ pub fn step(
         | (S::Idle { .. } | S::Paused, E::SignOfLife | E::Worked | E::Completed | E::Exited(_))
         | (S::Idle { .. }, E::FoundQuiet(_))
         | (S::Dead { .. }, E::Exited(_) | E::FoundDead(_) | E::FoundFailed)
-        | (S::Paused, E::Paused) => Disposition::Ignore,
-        (S::Terminated, E::Exited(_) | E::Terminated) => Disposition::Ignore,
+        | (S::Paused, E::Paused)
+        | (S::Terminated, E::Exited(_) | E::Terminated) => Disposition::Ignore,
         // A verdict that was overtaken by what happened since.
-        (S::Running | S::Resumed, E::LingerOver | E::FoundGone)
-        | (S::Running | S::Resumed, E::FoundDead(Death::NeverStarted))
+        (
+            S::Running | S::Resumed,
+            E::LingerOver | E::FoundGone | E::FoundDead(Death::NeverStarted),
+        )
         | (
             S::Terminated,
             E::FoundQuiet(_) | E::FoundDead(_) | E::FoundFailed | E::FoundGone | E::LingerOver,
@@ -382,14 +378,17 @@ pub fn step(
     }
 }
 
-const TERMINATE: &[Effect] = &[Effect::Terminate];
-
-fn accept(next: State) -> Disposition<Transition, Deny> {
+fn accept(next: State) -> Answer {
     Disposition::Accept(Transition { next, effects: &[] })
 }
 
+/// The sandbox goes; its state says so only when it has gone, and its task keeps its outcome.
+fn clean_up(next: State) -> Answer {
+    Disposition::Accept(Transition { next, effects: &[Effect::Terminate] })
+}
+
 /// The attempt ends; whether the sandbox pauses or terminates is its session's choice.
-fn quiet(why: Quiet) -> Disposition<Transition, Deny> {
+fn quiet(why: Quiet) -> Answer {
     let effects: &[Effect] = match why {
         Quiet::Idle => &[Effect::EndAttempt(Cause::IdleTimeout)],
         Quiet::Stuck => &[Effect::EndAttempt(Cause::StuckRunning)],
@@ -398,7 +397,7 @@ fn quiet(why: Quiet) -> Disposition<Transition, Deny> {
 }
 
 /// The attempt ends, and so does the sandbox.
-fn fallen(why: Fall) -> Disposition<Transition, Deny> {
+fn fallen(why: Fall) -> Answer {
     use Effect::{EndAttempt, Terminate};
     let effects: &[Effect] = match why {
         Fall::NeverStarted => &[EndAttempt(Cause::NeverStarted), Terminate],

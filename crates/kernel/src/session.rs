@@ -18,6 +18,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod display;
+
+pub use display::{Display, display};
+
 use crate::disposition::Disposition;
 use crate::id::{Epoch, Revision, SandboxId, SnapshotId};
 use crate::lock::Lock;
@@ -353,39 +357,39 @@ pub const fn legal(state: &State) -> &'static [&'static str] {
     }
 }
 
+/// What the session machine says to one event.
+pub type Answer = Disposition<Transition, Deny>;
+
+use Event as E;
+use State as S;
+
 /// Decides what an event does to a session.
-pub fn step(session: &Session, event: Event) -> Disposition<Transition, Deny> {
-    use Event as E;
-    use State as S;
+pub fn step(session: &Session, event: Event) -> Answer {
     match (&session.state, event) {
         (S::New, E::Opened { sandbox }) => accept(S::Running { sandbox }, []),
         (S::Running { sandbox }, E::Snapshotted { sandbox: of, reason, kept }) => {
-            if *sandbox != of {
-                return Disposition::Ignore;
+            if *sandbox == of {
+                snapshotted(session, of, reason, kept)
+            } else {
+                Disposition::Ignore
             }
-            snapshotted(session, of, reason, kept)
         }
         (S::Running { sandbox: old }, E::Resumed { sandbox, .. }) => match *old == sandbox {
             true => Disposition::Ignore,
             false => accept(S::Running { sandbox }, [Effect::Fence(*old)]),
         },
-        (S::Running { sandbox }, E::Vanished { sandbox: of }) => match *sandbox == of {
-            true => vanished(session),
-            false => Disposition::Ignore,
-        },
-        (S::Pausing { sandbox, reason, kept }, E::Terminated { sandbox: of, how }) => {
-            let leftover = match how {
-                _ if *sandbox != of => return Disposition::Ignore,
-                Termination::Done => None,
-                Termination::Failed => Some(of),
-            };
-            accept(S::Paused { reason: *reason, kept: *kept, leftover }, [])
-        }
-        (S::Pausing { sandbox, reason, kept }, E::Vanished { sandbox: of }) => {
-            match *sandbox == of {
-                true => accept(S::Paused { reason: *reason, kept: *kept, leftover: None }, []),
-                false => Disposition::Ignore,
+        (S::Running { sandbox }, E::Vanished { sandbox: of }) => {
+            if *sandbox == of {
+                vanished(session)
+            } else {
+                Disposition::Ignore
             }
+        }
+        (S::Pausing { sandbox, reason, kept }, E::Terminated { sandbox: of, how }) => {
+            if *sandbox == of { paused(*reason, *kept, of, how) } else { Disposition::Ignore }
+        }
+        (S::Pausing { .. }, E::Vanished { sandbox }) => {
+            step(session, E::Terminated { sandbox, how: Termination::Done })
         }
         (S::Paused { .. } | S::Stopped { .. }, E::Resumed { wake: Wake::Reconnect, .. }) => {
             Disposition::Deny(Deny::NotAsked)
@@ -413,11 +417,8 @@ pub fn step(session: &Session, event: Event) -> Disposition<Transition, Deny> {
         }
         // True, and nothing new.
         (S::Stopped { .. }, E::Stopped { .. })
-        | (
-            S::Paused { .. } | S::Stopped { .. },
-            E::Terminated { how: Termination::Failed, .. } | E::Snapshotted { .. },
-        )
-        | (S::Pausing { .. }, E::Snapshotted { .. })
+        | (S::Paused { .. } | S::Stopped { .. }, E::Terminated { how: Termination::Failed, .. })
+        | (S::Pausing { .. } | S::Paused { .. } | S::Stopped { .. }, E::Snapshotted { .. })
         | (S::Running { .. }, E::Terminated { .. } | E::RestoreFailed { .. }) => {
             Disposition::Ignore
         }
@@ -432,16 +433,11 @@ pub fn step(session: &Session, event: Event) -> Disposition<Transition, Deny> {
     }
 }
 
-fn accept<const N: usize>(next: State, effects: [Effect; N]) -> Disposition<Transition, Deny> {
+fn accept<const N: usize>(next: State, effects: [Effect; N]) -> Answer {
     Disposition::Accept(Transition { next, effects: effects.into() })
 }
 
-fn snapshotted(
-    session: &Session,
-    sandbox: SandboxId,
-    reason: PauseReason,
-    kept: Kept,
-) -> Disposition<Transition, Deny> {
+fn snapshotted(session: &Session, sandbox: SandboxId, reason: PauseReason, kept: Kept) -> Answer {
     if session.attempt == Attempt::Live {
         return Disposition::Deny(Deny::AttemptLive);
     }
@@ -456,14 +452,19 @@ fn snapshotted(
     }
 }
 
+/// If the terminate failed the id is kept, so that later clean-up is still fenced.
+fn paused(reason: PauseReason, kept: Kept, old: SandboxId, how: Termination) -> Answer {
+    let leftover = match how {
+        Termination::Done => None,
+        Termination::Failed => Some(old),
+    };
+    accept(State::Paused { reason, kept, leftover }, [])
+}
+
 /// Every other sandbox that the session named is refused from now on. A leftover is terminated: what
 /// it held is in the snapshot. One that was kept for its tree is not: only a sweep may end it, and
 /// that saves what is unsaved first.
-fn resumed(
-    sandbox: SandboxId,
-    kept: Kept,
-    leftover: Option<SandboxId>,
-) -> Disposition<Transition, Deny> {
+fn resumed(sandbox: SandboxId, kept: Kept, leftover: Option<SandboxId>) -> Answer {
     let other = |id: &SandboxId| *id != sandbox;
     let mut effects = Vec::new();
     effects.extend(kept.sandbox().filter(other).map(Effect::Fence));
@@ -474,7 +475,7 @@ fn resumed(
 }
 
 /// A session pauses only if it could be resumed.
-fn vanished(session: &Session) -> Disposition<Transition, Deny> {
+fn vanished(session: &Session) -> Answer {
     let kept = Kept::Tree;
     match (session.attempt, session.tree) {
         // The attempt ends first, as lost; then the sweep comes again.
@@ -489,7 +490,7 @@ fn vanished(session: &Session) -> Disposition<Transition, Deny> {
 }
 
 /// A sandbox that a paused or stopped session still named is gone.
-fn forget(state: &State, gone: SandboxId) -> Disposition<Transition, Deny> {
+fn forget(state: &State, gone: SandboxId) -> Answer {
     let left = |leftover: Option<SandboxId>| leftover.filter(|id| *id != gone);
     let keep = |kept: Kept| if kept.sandbox() == Some(gone) { Kept::Tree } else { kept };
     let next = match *state {
@@ -504,7 +505,7 @@ fn forget(state: &State, gone: SandboxId) -> Disposition<Transition, Deny> {
     if next == *state { Disposition::Ignore } else { accept(next, []) }
 }
 
-fn restore_failed(state: &State, snapshot: SnapshotId) -> Disposition<Transition, Deny> {
+fn restore_failed(state: &State, snapshot: SnapshotId) -> Answer {
     let next = match *state {
         State::Paused { reason, kept, leftover } if kept.snapshot() == Some(snapshot) => {
             State::Paused { reason, kept: Kept::Tree, leftover }
@@ -522,7 +523,7 @@ fn restore_failed(state: &State, snapshot: SnapshotId) -> Disposition<Transition
 }
 
 /// Stopping never destroys the only tree: where it is not saved, the disk stays.
-fn stopped(session: &Session, reason: StopReason) -> Disposition<Transition, Deny> {
+fn stopped(session: &Session, reason: StopReason) -> Answer {
     if session.attempt == Attempt::Live {
         return Disposition::Deny(Deny::AttemptLive);
     }
@@ -545,50 +546,4 @@ fn stopped(session: &Session, reason: StopReason) -> Disposition<Transition, Den
         effects.push(Effect::AlertSnapshotFailed);
     }
     Disposition::Accept(Transition { next: State::Stopped { reason, kept, leftover }, effects })
-}
-
-/// What people see of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "status")]
-pub enum Display {
-    /// Nothing ran in it yet.
-    New,
-    /// An attempt lives in it.
-    Working,
-    /// It has a sandbox, and nothing runs in it.
-    Waiting,
-    /// It is being paused.
-    Pausing,
-    /// It is paused.
-    Paused {
-        /// Why.
-        reason: PauseReason,
-    },
-    /// It waits for a person's answer.
-    NeedsAnswer,
-    /// It waits for a person's review.
-    NeedsReview,
-    /// It is stopped.
-    Stopped {
-        /// Why.
-        reason: StopReason,
-    },
-}
-
-/// The status that people see, derived from the row.
-pub const fn display(session: &Session) -> Display {
-    match session.state {
-        State::New => Display::New,
-        State::Running { .. } => match session.attempt {
-            Attempt::Live => Display::Working,
-            Attempt::None => Display::Waiting,
-        },
-        State::Pausing { .. } => Display::Pausing,
-        State::Paused { reason, .. } => match reason {
-            PauseReason::Blocked => Display::NeedsAnswer,
-            PauseReason::Ready => Display::NeedsReview,
-            PauseReason::Inactivity | PauseReason::Orphaned => Display::Paused { reason },
-        },
-        State::Stopped { reason, .. } => Display::Stopped { reason },
-    }
 }
