@@ -257,3 +257,6 @@ fn inactivity(run: &Run, limits: &Limits) -> Line {
         None => line,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -260,3 +260,6 @@ pub fn judge(presence: &Presence, state: &State, limits: &Limits, now: Timestamp
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

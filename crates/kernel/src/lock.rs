@@ -146,3 +146,6 @@ pub struct Fenced {
 pub fn admit(highest: Epoch, operation: Epoch) -> Result<Epoch, Fenced> {
     if operation < highest { Err(Fenced { highest }) } else { Ok(operation) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,3 +168,6 @@ pub fn missing(creation: Creation, listing: Listing, now: Timestamp) -> Missing 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

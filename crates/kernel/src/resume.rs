@@ -201,3 +201,6 @@ pub fn commit(session: Session, key: &Key, sandbox: SandboxId, wake: Wake) -> Co
         Disposition::Deny(deny) => Commit::Refused(deny),
     }
 }
+
+#[cfg(test)]
+mod tests;

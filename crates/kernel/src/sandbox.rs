@@ -407,3 +407,6 @@ fn fallen(why: Fall) -> Answer {
     };
     Disposition::Accept(Transition { next: State::Dead { why }, effects })
 }
+
+#[cfg(test)]
+mod tests;

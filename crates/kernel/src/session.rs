@@ -547,3 +547,6 @@ fn stopped(session: &Session, reason: StopReason) -> Answer {
     }
     Disposition::Accept(Transition { next: State::Stopped { reason, kept, leftover }, effects })
 }
+
+#[cfg(test)]
+mod tests;

@@ -322,3 +322,6 @@ pub fn expiry(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -261,3 +261,6 @@ fn rule_alive(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
