@@ -67,8 +67,13 @@ impl Method {
 /// Why a session would leave compute; checked again inside the lock.
 #[derive(Clone, Copy, Debug)]
 pub enum Ground<'a> {
-    /// Nobody uses it.
-    Idle(&'a Presence),
+    /// Nobody uses it. Only its owner can know: who is attached is known where they are attached.
+    Idle {
+        /// Who and what is at work, as the holder of the lock sees it.
+        presence: &'a Presence,
+        /// The owner, read inside the lock.
+        owner: Owner,
+    },
     /// Its owner's lease is over.
     Orphan(Owner),
     /// Its task rests in BLOCKED or READY, and the linger time is over.
@@ -90,6 +95,8 @@ pub enum Refused {
     Busy(Idle),
     /// The owner's lease is live again.
     Owned,
+    /// Whoever holds the lock does not own the session, so its view of who uses it proves nothing.
+    NotOwner,
 }
 
 /// One snapshot under way: its fence, and the step that comes next.
@@ -167,10 +174,15 @@ pub fn begin(
         return Err(Refused::AttemptLive);
     }
     let reason = match ground {
-        Ground::Idle(presence) => match idle::judge(presence, &session.state, limits, now) {
-            Idle::Eligible { .. } => PauseReason::Inactivity,
-            busy @ Idle::Busy { .. } => return Err(Refused::Busy(busy)),
-        },
+        Ground::Idle { presence, owner } => {
+            if session.lock.map(|lock| lock.holder) != Some(owner.node) {
+                return Err(Refused::NotOwner);
+            }
+            match idle::judge(presence, &session.state, limits, now) {
+                Idle::Eligible { .. } => PauseReason::Inactivity,
+                busy @ Idle::Busy { .. } => return Err(Refused::Busy(busy)),
+            }
+        }
         Ground::Orphan(owner) => match orphan::is_over(owner, now) {
             true => PauseReason::Orphaned,
             false => return Err(Refused::Owned),

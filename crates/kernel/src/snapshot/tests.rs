@@ -35,8 +35,13 @@ fn quiet() -> Presence {
 
 fn begun(session: &Session, capabilities: Capabilities) -> Saga {
     let presence = quiet();
-    let ground = Ground::Idle(&presence);
+    let ground = Ground::Idle { presence: &presence, owner: mine() };
     begin(session, Epoch(1), ground, capabilities, &Limits::default(), at(400_000)).unwrap()
+}
+
+/// The lock's holder owns the session.
+fn mine() -> Owner {
+    Owner { node: node(1), lease_until: at(1_000_000) }
 }
 
 fn describe(stage: Stage) -> String {
@@ -139,7 +144,7 @@ fn refused(session: &Session, ground: Ground<'_>, capabilities: Capabilities) ->
 #[test]
 fn everything_is_judged_again_inside_the_lock() {
     let (session, idle) = (locked(), quiet());
-    let ground = Ground::Idle(&idle);
+    let ground = Ground::Idle { presence: &idle, owner: mine() };
     let unlocked = Session { lock: None, ..session };
     assert_eq!(refused(&unlocked, ground, ALL), Refused::LockLost);
     let busy = Session { attempt: Attempt::Live, ..session };
@@ -148,8 +153,8 @@ fn everything_is_judged_again_inside_the_lock() {
     assert_eq!(refused(&stopped, ground, ALL), Refused::NoSandbox);
     assert_eq!(refused(&session, ground, Capabilities::default()), Refused::NoMethod);
     let attached = Presence { clients: 1, ..quiet() };
-    let Refused::Busy(Idle::Busy { unmet, .. }) = refused(&session, Ground::Idle(&attached), ALL)
-    else {
+    let ground = Ground::Idle { presence: &attached, owner: mine() };
+    let Refused::Busy(Idle::Busy { unmet, .. }) = refused(&session, ground, ALL) else {
         panic!("an attached client is not idle")
     };
     assert_eq!(unmet, [Unmet::Client(1)]);
@@ -161,7 +166,10 @@ fn the_reason_follows_from_the_ground() {
     let reason = |ground| {
         begin(&session, Epoch(1), ground, ALL, &Limits::default(), at(400_000)).map(|s| s.reason)
     };
-    assert_eq!(reason(Ground::Idle(&idle)), Ok(PauseReason::Inactivity));
+    let ground = |owner| Ground::Idle { presence: &idle, owner };
+    assert_eq!(reason(ground(mine())), Ok(PauseReason::Inactivity));
+    let elsewhere = Owner { node: node(2), ..mine() };
+    assert_eq!(reason(ground(elsewhere)), Err(Refused::NotOwner), "who is there is seen there");
     let owner = |ms| Owner { node: node(2), lease_until: at(ms) };
     assert_eq!(reason(Ground::Orphan(owner(399_999))), Ok(PauseReason::Orphaned));
     assert_eq!(reason(Ground::Orphan(owner(400_000))), Err(Refused::Owned));
