@@ -461,10 +461,8 @@ impl Model for Protocol {
                 }
                 Doing::Created(..) => actions.push(Action::EnterCreated(here)),
             }
-            if world.faults < FAULTS {
-                if world.actors[here] != Doing::Nothing {
-                    actions.push(Action::Crash(here));
-                }
+            if world.faults < FAULTS && world.actors[here] != Doing::Nothing {
+                actions.push(Action::Crash(here));
             }
         }
         for node in 0..2 {
@@ -509,7 +507,7 @@ impl Model for Protocol {
                 self.enter(&mut world, here, key, sandbox);
             }
             Action::Work => self.work(&mut world)?,
-            Action::Leave => world.user = world.user.take().and(None),
+            Action::Leave => world.user = None,
             Action::PerformStored => {
                 let id = world.stored.pop()?;
                 world.sandboxes[index(id)].compute = Compute::Destroyed;
@@ -537,7 +535,7 @@ impl Model for Protocol {
     }
 
     fn within_boundary(&self, world: &World) -> bool {
-        world.ticks <= 1 && world.session.epoch <= Epoch(3)
+        world.ticks <= 2 && world.session.epoch <= Epoch(4)
     }
 }
 
