@@ -1,4 +1,4 @@
-//! What was observed of one sandbox, with its times. Evidence never judges; [`crate::verdict`] does.
+//! What was observed of one sandbox, with its times. It never judges; [`crate::verdict`] does.
 //!
 //! Every update is total: any observation may come at any time, twice, late or out of order. Times
 //! are the receiver's and never fall, so a late delivery cannot make a sandbox look older than it
@@ -153,7 +153,7 @@ impl Evidence {
     }
 
     /// Leaves out the time in which *we* could not have seen anything: silence while we could not
-    /// commit is not evidence against the agent. What a hold leaves out anyway is not left out twice.
+    /// commit is not evidence against the agent. What a hold leaves out is not left out twice.
     pub fn excuse(&mut self, from: Timestamp, until: Timestamp) {
         self.carry(from, self.hold.since().map_or(until, |since| since.min(until)));
     }
