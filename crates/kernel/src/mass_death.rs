@@ -1,7 +1,7 @@
 //! Mass death: when most runners fall silent together, the fault is probably ours.
 //!
 //! Deaths are counted by runner. When more than half of at least four runners fall silent within
-//! one heartbeat timeout, reaping pauses for one more heartbeat timeout with an alert, and then goes
+//! one heartbeat timeout, reaping pauses for one more heartbeat timeout with an alert, then goes
 //! on at a limited rate: one runner per heartbeat interval, until no silent runner is left. Stops,
 //! observed exits and proven absence are never delayed: they do not rest on silence.
 //!

@@ -10,7 +10,8 @@
 //!
 //! A verdict moves the state and asks for what must follow; it never ends the sandbox itself.
 //! TERMINATED is reached only by the report that the termination sequence has finished, because
-//! `terminate() == false` was once ignored and reported as terminated. So the end of the linger time
+//! `terminate() == false` was once ignored and reported as terminated. So the end of the linger
+//! time
 //! moves a completed sandbox to TERMINATED in two steps: it asks for the sequence, and the sequence
 //! reports. Neither step touches the task.
 

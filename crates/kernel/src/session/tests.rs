@@ -425,8 +425,8 @@ proptest! {
                 let dropped = before.state.names(id) && !session.state.names(id);
                 let seen_gone = matches!(
                     event(word),
-                    Event::Terminated { how: Termination::Done, sandbox } | Event::Vanished { sandbox }
-                        if sandbox == id
+                    Event::Terminated { how: Termination::Done, sandbox }
+                        | Event::Vanished { sandbox } if sandbox == id
                 );
                 let fenced = transition.effects.contains(&Effect::Fence(id));
                 prop_assert!(!dropped || seen_gone || fenced, "{}", describe(&before.state));

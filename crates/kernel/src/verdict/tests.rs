@@ -485,7 +485,8 @@ proptest! {
             Some(due) => {
                 prop_assert!(due > now);
                 let gap = (due.since(now).as_millis() - 1) as f64 * probe;
-                for before in [now.after(Span::from_millis(gap as u64)), due.before(Span::from_millis(1))] {
+                let instant = Span::from_millis(1);
+                for before in [now.after(Span::from_millis(gap as u64)), due.before(instant)] {
                     let same = judge(&evidence, &limits, before);
                     prop_assert_eq!((same.ruling, same.recheck_at), (verdict.ruling, Some(due)));
                 }
@@ -505,7 +506,8 @@ proptest! {
     ) {
         let (limits, now) = (Limits::default(), last.after(Span::from_millis(later)));
         let verdict = judge(&evidence, &limits, now);
-        let fresh = evidence.life().is_some_and(|life| now.since(life.last) < limits.heartbeat_timeout);
+        let timeout = limits.heartbeat_timeout;
+        let fresh = evidence.life().is_some_and(|life| now.since(life.last) < timeout);
         if fresh {
             prop_assert!(!matches!(verdict.ruling, Ruling::Dead(_) | Ruling::Gone));
         } else if evidence.hold() == Hold::Nothing && evidence.life().is_some() {
