@@ -462,9 +462,8 @@ fn paused(reason: PauseReason, kept: Kept, old: SandboxId, how: Termination) -> 
 }
 
 /// Every other sandbox that the session named is refused from now on. A leftover is terminated:
-/// what
-/// it held is in the snapshot. One that was kept for its tree is not: only a sweep may end it, and
-/// that saves what is unsaved first.
+/// what it held is in the snapshot. One that was kept for its tree is not: only a sweep may end
+/// it, and that saves what is unsaved first.
 fn resumed(sandbox: SandboxId, kept: Kept, leftover: Option<SandboxId>) -> Answer {
     let other = |id: &SandboxId| *id != sandbox;
     let mut effects = Vec::new();
