@@ -2,8 +2,8 @@
 //! question keeps its compute.
 //!
 //! Deadlines are rows, not timers: [`due`] is asked with `now` by any node at any time, and says
-//! which deadline has passed, what that means, or when to ask again. Which clocks run follows from
-//! the phase alone:
+//! which clock has passed, or when to ask again. What a passed clock means is the task machine's to
+//! say ([`Event::Expire`](crate::task::Event::Expire)). Which clocks run follows from the attempt:
 //!
 //! ```text
 //! CLAIMED      claim (since the last preparation report), claim in all
@@ -18,7 +18,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cause::Cause;
+use crate::attempt::{Attempt, Phase};
 use crate::clock::{Clock, Reading};
 use crate::hold::carry;
 use crate::limits::{Limits, Switches};
@@ -35,103 +35,20 @@ pub enum Pace {
     Quiet,
 }
 
-/// The anchors of a running attempt's clocks. Held time is left out of them.
+/// What was seen of a running attempt's output. It is evidence: it grows outside the attempt's
+/// revision.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Run {
-    started_at: Timestamp,
+pub struct Stream {
     alive: bool,
     quiet_from: Timestamp,
-    asked_at: Option<Timestamp>,
     pace: Pace,
     tools: OpenTools,
 }
 
-/// Where an attempt is, as far as its deadlines are concerned.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Its sandbox is being prepared.
-    Claimed {
-        /// When it was claimed.
-        claimed_at: Timestamp,
-        /// When preparation last reported; at first, when it was claimed.
-        reported_at: Timestamp,
-    },
-    /// Its agent may act.
-    Running(Run),
-    /// Its work is being published.
-    Publishing {
-        /// When the publish gate opened.
-        opened_at: Timestamp,
-    },
-    /// It is ending or ended.
-    Over,
-}
-
-/// Whether the runner has been heard since we could last commit.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reach {
-    /// It has: what it has not reported has not happened.
-    Heard,
-    /// We were down and it has not reported since: it may know better until its lease is over.
-    Awaited {
-        /// The committed end of the attempt's lease, extended by our downtime.
-        lease_end: Timestamp,
-    },
-}
-
-/// What a passed deadline means for the attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Means {
-    /// The attempt times out.
-    TimedOut(Cause),
-    /// The agent never started: the attempt failed.
-    Failed(Cause),
-    /// The claim lapses: the task is queued again while its start cap lasts.
-    ClaimLapsed,
-    /// The held question lets its compute go: the attempt ends `question`.
-    QuestionReleased,
-    /// The publish must be settled, and is not waited for any more.
-    PublishOverdue,
-}
-
-/// The answer to “is anything due?”.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Due {
-    /// This clock has passed.
-    Passed {
-        /// What it shows.
-        reading: Reading,
-        /// What follows.
-        means: Means,
-    },
-    /// Nothing yet; ask again then.
-    At(Timestamp),
-    /// Nothing, however long it takes.
-    Never,
-}
-
-impl Phase {
-    /// A claim was made.
-    pub const fn claimed(now: Timestamp) -> Self {
-        Self::Claimed { claimed_at: now, reported_at: now }
-    }
-
-    /// Preparation reported that it goes on.
-    pub fn prepared(&mut self, now: Timestamp) {
-        if let Self::Claimed { reported_at, .. } = self {
-            *reported_at = now.max(*reported_at);
-        }
-    }
-}
-
-impl Run {
+impl Stream {
     /// The agent may act from now on.
     pub fn started(now: Timestamp, pace: Pace) -> Self {
-        let tools = OpenTools::default();
-        Self { started_at: now, alive: false, quiet_from: now, asked_at: None, pace, tools }
+        Self { alive: false, quiet_from: now, pace, tools: OpenTools::default() }
     }
 
     /// The agent was seen alive, by whatever sign.
@@ -157,105 +74,128 @@ impl Run {
         self.tools.close(key);
     }
 
-    /// A question is held from now on: the clocks stop.
-    pub fn asked(&mut self, now: Timestamp) {
-        self.asked_at = self.asked_at.or(Some(now));
-    }
-
-    /// The held question was answered: the clocks go on from where they stood.
-    pub fn answered(&mut self, now: Timestamp) {
-        if let Some(since) = self.asked_at.take() {
-            self.started_at = carry(self.started_at, since, now);
-            self.quiet_from = carry(self.quiet_from, since, now);
-            self.tools.carry(since, now);
-        }
+    /// A question that was held since then is answered: the clocks go on from where they stood.
+    pub fn released(&mut self, held_since: Timestamp, now: Timestamp) {
+        self.quiet_from = carry(self.quiet_from, held_since, now);
+        self.tools.carry(held_since, now);
     }
 }
 
-/// One clock of an attempt: when it passes, what it would show, what that means.
-#[derive(Clone, Copy)]
-struct Line {
-    clock: Clock,
-    from: Timestamp,
-    allowed: Span,
-    passes_at: Timestamp,
-    means: Means,
+/// Whether the runner has been heard since we could last commit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// It has: what it has not reported has not happened.
+    Heard,
+    /// We were down and it has not reported since: it may know better until its lease is over,
+    /// which our downtime has extended.
+    Awaited,
 }
 
-impl Line {
-    const fn new(clock: Clock, from: Timestamp, allowed: Span, means: Means) -> Self {
+/// The answer to “is anything due?”.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// This clock has passed.
+    Passed(Reading),
+    /// Nothing yet; ask again then.
+    At(Timestamp),
+    /// Nothing, however long it takes.
+    Never,
+}
+
+/// One clock that runs against an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Running {
+    /// Which.
+    pub clock: Clock,
+    /// Since when.
+    pub from: Timestamp,
+    /// How long it may.
+    pub allowed: Span,
+    /// The first moment at which it is passed.
+    pub passes_at: Timestamp,
+}
+
+impl Running {
+    const fn new(clock: Clock, from: Timestamp, allowed: Span) -> Self {
         let passes_at = Reading::passes_at(clock, from, allowed);
-        Self { clock, from, allowed, passes_at, means }
+        Self { clock, from, allowed, passes_at }
     }
+
+    /// A clock that is stored as its end.
+    const fn until(clock: Clock, end: Timestamp, allowed: Span) -> Self {
+        Self::new(clock, end.before(allowed), allowed)
+    }
+}
+
+/// The clocks that run against an attempt.
+pub fn clocks(
+    attempt: &Attempt,
+    stream: &Stream,
+    limits: &Limits,
+    switches: &Switches,
+) -> impl Iterator<Item = Running> + use<> {
+    let pair = match (attempt.phase, attempt.held_since) {
+        (Phase::Claimed, _) => [
+            Some(Running::new(Clock::Claim, attempt.prepared_at, limits.claim)),
+            Some(Running::new(Clock::ClaimTotal, attempt.claimed_at, limits.claim_total)),
+        ],
+        (Phase::Running, Some(since)) => {
+            [Some(Running::new(Clock::Linger, since, limits.linger)), None]
+        }
+        (Phase::Running, None) => {
+            let until = |end| Running::until(Clock::Absolute, end, limits.absolute);
+            [talking(attempt, stream, limits, switches), attempt.deadline.map(until)]
+        }
+        (Phase::Publishing { due }, _) => {
+            [Some(Running::until(Clock::Publish, due, limits.publish)), None]
+        }
+        (Phase::Ending(_) | Phase::Ended(..), _) => [None, None],
+    };
+    pair.into_iter().flatten()
+}
+
+/// Until the first sign of life the start limit speaks, and inactivity would only hide it. An open
+/// tool call holds inactivity off within its own limit, and no longer.
+fn talking(
+    attempt: &Attempt,
+    stream: &Stream,
+    limits: &Limits,
+    switches: &Switches,
+) -> Option<Running> {
+    if !stream.alive {
+        let started_at = attempt.started_at?;
+        return Some(Running::new(Clock::Start, started_at, limits.start));
+    }
+    let allowed = match stream.pace {
+        Pace::Partial => limits.inactivity,
+        Pace::Quiet => limits.inactivity_quiet,
+    };
+    let silence = Running::new(Clock::Inactivity, stream.quiet_from, allowed);
+    let held_off = stream.tools.holds_until(limits.tool_call).unwrap_or(silence.passes_at);
+    let passes_at = silence.passes_at.max(held_off);
+    switches.inactivity.then_some(Running { passes_at, ..silence })
 }
 
 /// Which deadline of an attempt has passed, or when to ask again.
 pub fn due(
-    phase: &Phase,
+    attempt: &Attempt,
+    stream: &Stream,
     reach: Reach,
     limits: &Limits,
     switches: &Switches,
     now: Timestamp,
 ) -> Due {
-    let lines = match phase {
-        Phase::Over => return Due::Never,
-        Phase::Claimed { claimed_at, reported_at } => [
-            Some(Line::new(Clock::Claim, *reported_at, limits.claim, Means::ClaimLapsed)),
-            Some(Line::new(Clock::ClaimTotal, *claimed_at, limits.claim_total, Means::ClaimLapsed)),
-        ],
-        Phase::Publishing { opened_at } => [
-            Some(Line::new(Clock::Publish, *opened_at, limits.publish, Means::PublishOverdue)),
-            None,
-        ],
-        Phase::Running(run) => running(run, limits, switches),
-    };
-    let Some(first) = lines.into_iter().flatten().min_by_key(|line| line.passes_at) else {
-        return Due::Never;
-    };
+    let first = clocks(attempt, stream, limits, switches).min_by_key(|clock| clock.passes_at);
+    let Some(first) = first else { return Due::Never };
     let fires_at = match reach {
         Reach::Heard => first.passes_at,
-        Reach::Awaited { lease_end } => first.passes_at.max(lease_end.after(Span::from_millis(1))),
+        Reach::Awaited => first.passes_at.max(attempt.lease_end.after(Span::from_millis(1))),
     };
     if now < fires_at {
         return Due::At(fires_at);
     }
-    let reading = Reading::since(first.clock, first.from, now, first.allowed);
-    Due::Passed { reading, means: first.means }
-}
-
-fn running(run: &Run, limits: &Limits, switches: &Switches) -> [Option<Line>; 2] {
-    if let Some(asked_at) = run.asked_at {
-        let linger = Line::new(Clock::Linger, asked_at, limits.linger, Means::QuestionReleased);
-        return [Some(linger), None];
-    }
-    let absolute = Line::new(
-        Clock::Absolute,
-        run.started_at,
-        limits.absolute,
-        Means::TimedOut(Cause::MaxDuration),
-    );
-    let start =
-        Line::new(Clock::Start, run.started_at, limits.start, Means::Failed(Cause::NeverStarted));
-    // Until the first sign of life the start limit speaks, and inactivity would only hide it.
-    let second = match run.alive {
-        true => switches.inactivity.then(|| inactivity(run, limits)),
-        false => Some(start),
-    };
-    [second, Some(absolute)]
-}
-
-/// An open tool call holds off inactivity within its own limit, and no longer.
-fn inactivity(run: &Run, limits: &Limits) -> Line {
-    let allowed = match run.pace {
-        Pace::Partial => limits.inactivity,
-        Pace::Quiet => limits.inactivity_quiet,
-    };
-    let means = Means::TimedOut(Cause::Inactivity);
-    let line = Line::new(Clock::Inactivity, run.quiet_from, allowed, means);
-    match run.tools.holds_until(limits.tool_call) {
-        Some(until) => Line { passes_at: line.passes_at.max(until), ..line },
-        None => line,
-    }
+    Due::Passed(Reading::since(first.clock, first.from, now, first.allowed))
 }
 
 #[cfg(test)]

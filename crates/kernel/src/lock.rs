@@ -134,18 +134,5 @@ pub fn wait(session: &Session, deadline: Timestamp, now: Timestamp) -> Wait {
     }
 }
 
-/// A provider operation that came too late.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Fenced {
-    /// The highest epoch the runner has seen of the session.
-    pub highest: Epoch,
-}
-
-/// The runner's side: admits a provider operation that carries the highest epoch seen so far or a
-/// higher one, which the runner persists *before* it acts.
-pub fn admit(highest: Epoch, operation: Epoch) -> Result<Epoch, Fenced> {
-    if operation < highest { Err(Fenced { highest }) } else { Ok(operation) }
-}
-
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use belay_kernel::deadline::{self, Pace, Phase, Reach, Run};
+use belay_kernel::attempt::{self, Attempt};
+use belay_kernel::deadline::{self, Pace, Reach, Stream};
 use belay_kernel::evidence::Evidence;
 use belay_kernel::tool::ToolKey;
 use belay_kernel::verdict::{Ruling, clocks, judge};
-use belay_kernel::{EventKind, HeartbeatStatus, Limits, Switches, Timestamp};
+use belay_kernel::{AttemptNumber, Epoch, EventKind, HeartbeatStatus, Limits, Switches, Timestamp};
 
 struct Counting;
 
@@ -52,9 +53,11 @@ fn judging_allocates_nothing() {
     evidence.seen(&EventKind::Completed, at(4));
     let gone = judge(&evidence, &limits, at(3_000));
     let shown = clocks(&evidence, &limits, at(5));
-    let mut run = Run::started(at(0), Pace::Partial);
-    run.output(at(1));
-    let due = deadline::due(&Phase::Running(run), Reach::Heard, &limits, &switches, at(2));
+    let claimed = Attempt::claimed(AttemptNumber(1), Epoch(1), Timestamp::MAX, at(0));
+    let running = claimed.step(attempt::Event::Start, at(0), &limits).accepted().unwrap_or(claimed);
+    let mut stream = Stream::started(at(0), Pace::Partial);
+    stream.output(at(1));
+    let due = deadline::due(&running, &stream, Reach::Heard, &limits, &switches, at(2));
     let allocated = count() - before;
 
     assert_eq!(allocated, 0);

@@ -84,9 +84,9 @@ struct Host {
 /// A decision that a node has made and not committed yet.
 ///
 /// Where commits compare what they read, a decision that was overtaken has no effect, and neither
-/// has the look that led to it: whatever two nodes can bring about together, one that may forget and
-/// look again can too. So only the twin without the comparison keeps two decisions at a time; the
-/// others visit far fewer states.
+/// has the look that led to it: whatever two nodes can bring about together, one that may forget
+/// and look again can too. So only the twin without the comparison keeps two decisions at a time;
+/// the others visit far fewer states.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Decision {
     task: Task,

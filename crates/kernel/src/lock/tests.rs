@@ -63,13 +63,6 @@ fn lesson_waiting_for_the_lock_has_a_deadline() {
 }
 
 #[test]
-fn the_runner_refuses_lower_epochs() {
-    assert_eq!(admit(Epoch(5), Epoch(4)), Err(Fenced { highest: Epoch(5) }));
-    assert_eq!(admit(Epoch(5), Epoch(5)), Ok(Epoch(5)));
-    assert_eq!(admit(Epoch(5), Epoch(6)), Ok(Epoch(6)));
-}
-
-#[test]
 fn a_key_matches_only_what_was_read() {
     let sandbox = SandboxId::from_bits(1);
     let session = Session { state: State::Running { sandbox }, ..locked() };

@@ -9,6 +9,7 @@
 //!
 //! Each *twin* leaves out one precaution; the checker must find what it is there for.
 
+use belay_kernel::fence::Seen;
 use belay_kernel::idle::{self, ClientKind, Idle, Presence};
 use belay_kernel::lock::{self, Key};
 use belay_kernel::orphan::{self, Owner, Proposal};
@@ -92,7 +93,7 @@ struct World {
     owner: usize,
     leases: [bool; 2],
     ticks: u8,
-    highest: Epoch,
+    seen: Seen,
     sandboxes: Vec<Sandbox>,
     snapshots: Vec<u8>,
     latest: u8,
@@ -194,7 +195,7 @@ impl World {
     /// Whether whoever is admitted by the runner still has what they came for.
     fn user_is_served(&self) -> bool {
         self.user.is_none_or(|user| {
-            let fenced = lock::admit(self.highest, user.epoch).is_err();
+            let fenced = self.seen.admit(user.epoch).is_err();
             let runs = self.sandboxes[index(user.sandbox)].compute == Compute::Runs;
             fenced || (runs && self.session.state == State::Running { sandbox: user.sandbox })
         })
@@ -231,9 +232,9 @@ impl World {
 impl Protocol {
     /// The runner's fence in front of every provider operation.
     fn admit(&self, world: &mut World, epoch: Epoch) -> bool {
-        match lock::admit(world.highest, epoch) {
-            Ok(highest) => {
-                world.highest = highest;
+        match world.seen.admit(epoch) {
+            Ok(seen) => {
+                world.seen = seen;
                 true
             }
             Err(_) => self.twin == Twin::NoEpochAtRunner,
@@ -422,7 +423,7 @@ impl Model for Protocol {
             owner: 0,
             leases: [true, true],
             ticks: 0,
-            highest: Epoch(0),
+            seen: Seen::default(),
             sandboxes: vec![Sandbox { compute: Compute::Runs, tree: 0, committed: true }],
             snapshots: vec![],
             latest: 0,
@@ -599,7 +600,7 @@ impl Protocol {
     /// The user changes the tree, if the runner admits them; else they are sent away.
     fn work(&self, world: &mut World) -> Option<()> {
         let user = world.user?;
-        let admitted = lock::admit(world.highest, user.epoch).is_ok();
+        let admitted = world.seen.admit(user.epoch).is_ok();
         let sandbox = &mut world.sandboxes[index(user.sandbox)];
         if !admitted || sandbox.compute != Compute::Runs {
             world.user = None;
