@@ -1,5 +1,5 @@
-//! How fast the kernel judges: verdicts per second, one million sandboxes in one pass, and proof
-//! that the working path allocates nothing.
+//! How fast the kernel decides: verdicts per second, one million sandboxes in one pass, proof that
+//! the working path allocates nothing, and transitions of a task per second.
 //!
 //! `cargo bench -p belay-kernel` prints the figures and fails if a bound is broken.
 
@@ -8,10 +8,18 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use belay_kernel::budget::Standing;
+use belay_kernel::claim::{ClaimFacts, RoleGate, SessionSlot};
 use belay_kernel::evidence::Evidence;
+use belay_kernel::retry::{Effort, Progress};
+use belay_kernel::task::{
+    Children, Event, Plan, Policy, QueueFacts, Reason, Review, State, SuccessFacts, Task, step,
+};
 use belay_kernel::tool::ToolKey;
 use belay_kernel::verdict::{Ruling, judge};
-use belay_kernel::{EventKind, HeartbeatStatus, Limits, Span, Timestamp};
+use belay_kernel::{
+    AttemptNumber, Disposition, Epoch, EventKind, HeartbeatStatus, Limits, Span, TaskId, Timestamp,
+};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -64,6 +72,54 @@ fn sandbox(index: usize, now: Timestamp) -> Evidence {
     evidence
 }
 
+const LIVES: u32 = 100_000;
+const TRANSITIONS: u32 = 4;
+
+/// A task's life: run, claimed, started, succeeded.
+fn life(now: Timestamp) -> State {
+    let policy = Policy::default();
+    let task = Task {
+        id: TaskId::from_bits(1),
+        parent: None,
+        review: Review::Manual,
+        max_attempts: 1,
+        state: State::Pending { plan: Plan::Fresh },
+        reason: Reason::Created,
+        since: now,
+        attempts: AttemptNumber(0),
+        effort: Effort::default(),
+    };
+    let attempt = AttemptNumber(1);
+    let facts = SuccessFacts {
+        progress: Progress::Made,
+        children: Children::default(),
+        budget: Standing::Left,
+    };
+    let claim = ClaimFacts {
+        unfinished_dependencies: 0,
+        session: SessionSlot::Free,
+        role: RoleGate::Open,
+        budget: Standing::Left,
+        account_probe: None,
+    };
+    let events = [
+        Event::Run(QueueFacts { failed_dependency: None, budget: Standing::Left }),
+        Event::Claim { facts: claim, epoch: Epoch(1), lease_end: now.after(policy.limits.linger) },
+        Event::Start { attempt },
+        Event::Succeed { attempt, facts },
+    ];
+    let (mut task, mut row) = (task, None);
+    for event in &events {
+        if let Disposition::Accept(next) =
+            step(black_box(&task), row.as_ref(), black_box(event), now, &policy)
+        {
+            (task, row) = (next.task, next.attempt.or(row));
+        }
+    }
+    assert!(matches!(task.state, State::Ready { .. }), "the life is whole");
+    task.state
+}
+
 /// Seconds that `work` took, the best of five.
 #[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench measures time")]
 fn best_of_five(mut work: impl FnMut()) -> f64 {
@@ -99,12 +155,20 @@ fn main() -> ExitCode {
     let working = fleet.iter().filter(|e| judge(e, &limits, now).ruling == Ruling::Working).count();
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
 
+    let turns = best_of_five(|| {
+        for _ in 0..LIVES {
+            black_box(life(now));
+        }
+    });
+    let transitions = f64::from(LIVES * TRANSITIONS) / turns / 1e6;
+
     let per_second = SANDBOXES as f64 / hot / 1e6;
     let pass_ms = pass * 1e3;
     println!("verdicts, one sandbox in cache    {per_second:>9.1} million/s");
     println!("one million sandboxes, one pass   {pass_ms:>9.1} ms (bound {BOUND_MS} ms)");
     println!("of these working                  {working:>9}");
     println!("allocations while judging         {allocations:>9} (bound 0)");
+    println!("transitions of a task             {transitions:>9.1} million/s");
     println!("evidence of one sandbox           {:>9} bytes", size_of::<Evidence>());
     if pass_ms <= BOUND_MS && allocations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

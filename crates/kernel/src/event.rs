@@ -174,6 +174,7 @@ mod tests {
     fn kinds_survive_the_wire() {
         for kind in EventKind::KNOWN {
             let json = serde_json::to_string(&kind).unwrap();
+            assert_eq!(json, format!("\"{kind}\""));
             assert_eq!(serde_json::from_str::<EventKind>(&json).unwrap(), kind);
         }
     }

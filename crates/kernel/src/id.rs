@@ -34,7 +34,7 @@ fn read_bits(text: &str) -> Result<u128, IdError> {
     }
     text.bytes().try_fold(0u128, |bits, letter| {
         let value = ALPHABET.iter().position(|&known| known == letter).ok_or_else(fail)?;
-        Ok((bits << 5) | value as u128)
+        Ok((bits << 5) + value as u128)
     })
 }
 

@@ -197,6 +197,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<CommitId>(&json).unwrap(), commit);
         }
         assert_eq!(W.to_string(), "ab".repeat(20));
+        assert_eq!(format!("{W:?}"), format!("CommitId({W})"));
         for text in ["", "ab", &"g".repeat(40), &"é".repeat(20)] {
             assert!(text.parse::<CommitId>().is_err(), "{text}");
         }

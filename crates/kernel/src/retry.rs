@@ -220,13 +220,13 @@ mod tests {
     /// Fails again and again for one cause; tells how often it was queued again, and how it rested.
     fn until_rest(cause: Cause, progress: Progress, max_attempts: u32) -> (u32, Cause) {
         let mut effort = Effort::default();
-        for again in 0.. {
+        for again in 0..1_000 {
             match next(effort, failure(cause, progress), max_attempts) {
                 Next::Again { effort: counted, .. } => effort = counted,
                 Next::Rest { cause, .. } => return (again, cause),
             }
         }
-        unreachable!()
+        panic!("it never came to rest")
     }
 
     #[test]

@@ -154,3 +154,38 @@ pub fn may_delete<'a>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::AttemptNumber;
+    use crate::task::Plan;
+
+    const ONE: AttemptNumber = AttemptNumber(1);
+    const QUEUED: State = State::Queued { plan: Plan::Fresh, not_before: None };
+    const CLAIMED: State = State::Claimed { attempt: ONE, plan: Plan::Fresh };
+    const RUNNING: State = State::Running { attempt: ONE, plan: Plan::Fresh };
+    const PENDING: State = State::Pending { plan: Plan::Fresh };
+    const READY: State = State::Ready { attempt: ONE };
+
+    #[test]
+    fn delete_is_refused_while_the_task_or_a_descendant_is_under_way() {
+        for state in [QUEUED, CLAIMED, RUNNING] {
+            assert_eq!(may_delete(&state, [], []), Err(DeleteDenial::Active));
+            let below = [State::Completed, state];
+            assert_eq!(may_delete(&READY, &below, []), Err(DeleteDenial::DescendantActive));
+        }
+        for state in [PENDING, READY, State::Completed, State::Cancelled] {
+            assert_eq!(may_delete(&state, &[READY], []), Ok(()));
+        }
+    }
+
+    #[test]
+    fn delete_is_refused_while_a_dependant_waits() {
+        for waits in [PENDING, QUEUED] {
+            let denied = Err(DeleteDenial::DependantWaits);
+            assert_eq!(may_delete(&State::Completed, [], &[waits]), denied);
+        }
+        assert_eq!(may_delete(&State::Completed, [], &[RUNNING, State::Completed]), Ok(()));
+    }
+}

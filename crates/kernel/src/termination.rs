@@ -133,7 +133,7 @@ mod tests {
     fn steps(storage: Storage) -> Vec<Step> {
         let mut saga = Termination::begin(storage);
         let mut steps = vec![saga.step];
-        while saga.step != Step::Done {
+        while saga.step != Step::Done && steps.len() < 20 {
             saga = saga.after(Went::Done);
             steps.push(saga.step);
         }
@@ -152,6 +152,18 @@ mod tests {
         use Step::*;
         let all = [Freeze, SaveTranscript, SaveTree, Kill, Destroy, Settle, Tell, Done];
         assert_eq!(steps(Storage::DiesWithProcesses), all);
+    }
+
+    #[test]
+    fn destroying_is_what_ends_the_files() {
+        let destroys =
+            |storage, step| Termination { step, ..Termination::begin(storage) }.next_destroys();
+        for storage in [Storage::Outlives, Storage::DiesWithProcesses] {
+            assert!(destroys(storage, Step::Destroy));
+            assert!(!destroys(storage, Step::SaveTree));
+        }
+        assert!(destroys(Storage::DiesWithProcesses, Step::Kill));
+        assert!(!destroys(Storage::Outlives, Step::Kill));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Timestamp {
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         let ms = self.0.saturating_sub(earlier.0);
-        if ms > 0 { Span(ms.unsigned_abs()) } else { Span::ZERO }
+        if ms.is_negative() { Span::ZERO } else { Span(ms.unsigned_abs()) }
     }
 }
 
