@@ -294,8 +294,8 @@ fn event_of(name: &str) -> Event {
         "fail" => Event::Fail { attempt, failure: failure_of(detail) },
         "expire" => Event::Expire {
             attempt,
-            reading: reading_of(detail),
-            progress: Progress::Made,
+            reading: reading_of(detail.trim_end_matches(":empty")),
+            progress: success_facts(name).progress,
             jitter: Jitter::NONE,
         },
         "withdraw" => Event::Withdraw { attempt },
