@@ -1,0 +1,125 @@
+//! A process, named so that a recycled number is never mistaken for it.
+//!
+//! A [`ProcessRef`] is a PID with its start time and, where the kernel has them (6.9 and later), the
+//! number of its pidfd, which is unique until reboot: start times count in hundredths of a second,
+//! and a small PID namespace can use a number again within one. A signal goes through a pidfd that
+//! was opened first and checked after, so the process that is checked is the one that is signalled.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::procfs;
+
+/// The magic number of the file system whose inodes are unique pidfds.
+const PIDFS_MAGIC: u64 = 0x5049_4446;
+
+/// One process for all time, or at least until reboot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ProcessRef {
+    pub(crate) pid: u32,
+    pub(crate) started: u64,
+    pub(crate) unique: Option<u64>,
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// The process got it.
+    Sent,
+    /// The process is gone; whoever has its number now was not touched.
+    Gone,
+    /// We may not signal it. That is not “gone”.
+    Denied,
+}
+
+impl ProcessRef {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let fd = open(pid)?;
+        let stat = procfs::stat(pid)?;
+        Some(Self { pid, started: stat.started, unique: unique(&fd) })
+    }
+
+    /// A pidfd, if the process is still the one that was meant. A zombie is gone.
+    pub(crate) fn pidfd(&self) -> Option<OwnedFd> {
+        let fd = open(self.pid)?;
+        let stat = procfs::stat(self.pid)?;
+        if stat.started != self.started || stat.is_zombie() {
+            return None;
+        }
+        match (self.unique, unique(&fd)) {
+            (Some(then), Some(now)) if then != now => None,
+            _ => Some(fd),
+        }
+    }
+
+    /// Whether it is there and not a zombie.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.pidfd().is_some()
+    }
+
+    /// Sends a signal to this process and to no other.
+    pub(crate) fn signal(&self, signal: Signal) -> Sent {
+        let Some(fd) = self.pidfd() else { return Sent::Gone };
+        match pidfd_send_signal(&fd, signal) {
+            Ok(()) => Sent::Sent,
+            Err(Errno::SRCH) => Sent::Gone,
+            Err(_) => Sent::Denied,
+        }
+    }
+}
+
+/// A pidfd; never for process ids of 1 and below.
+fn open(pid: u32) -> Option<OwnedFd> {
+    if pid <= 1 {
+        return None;
+    }
+    pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()
+}
+
+/// The pidfd's own number, where it is unique.
+fn unique(fd: impl AsFd) -> Option<u64> {
+    let fs = rustix::fs::fstatfs(&fd).ok()?;
+    let unique = u64::try_from(fs.f_type).ok()? == PIDFS_MAGIC;
+    unique.then(|| rustix::fs::fstat(&fd).ok().map(|stat| stat.st_ino)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn init_and_nothing_are_never_signalled() {
+        for pid in [0, 1] {
+            let process = ProcessRef { pid, started: 0, unique: None };
+            assert_eq!(process.signal(Signal::CONT), Sent::Gone);
+            assert_eq!(ProcessRef::of(pid), None);
+        }
+    }
+
+    #[test]
+    fn another_start_time_is_another_process() {
+        let me = ProcessRef::of(std::process::id()).unwrap();
+        assert!(me.is_alive());
+        let other = ProcessRef { started: me.started + 1, ..me };
+        assert_eq!(other.signal(Signal::KILL), Sent::Gone);
+    }
+
+    #[test]
+    fn a_zombie_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = ProcessRef::of(child.id()).unwrap();
+        let mut tries = 0;
+        while !procfs::stat(child.id()).unwrap().is_zombie() {
+            tries += 1;
+            assert!(tries < 5_000, "the child never ended");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(!process.is_alive());
+        assert_eq!(process.signal(Signal::KILL), Sent::Gone);
+        child.wait().unwrap();
+    }
+}
