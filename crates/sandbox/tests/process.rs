@@ -12,7 +12,7 @@ use belay_sandbox::{
 use suite::world::{Scratch, World, installation};
 
 /// The process provider with a choice of what it may use.
-pub struct ProcessWorld {
+pub(crate) struct ProcessWorld {
     scratch: Scratch,
     installation: Installation,
     bubblewrap: Use,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use belay_kernel::{Epoch, Span, Timestamp};
-use rustix::process::{Pid, WaitOptions, set_child_subreaper, setsid, wait};
+use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, setsid, wait};
 
 use super::ending::{Observer, Reach};
 use super::lease::Lease;
@@ -205,6 +205,11 @@ impl Hold {
         let at: Timestamp = clock::now();
         self.receipt.proven = at;
         self.receipt.proof = proof;
+        // `init` fell to the same kill as the agent and could not report; but the kill is known.
+        let ours = matches!(reason, EndReason::Stopped | EndReason::LeaseOver);
+        if ours && self.exit == Exit::Unknown {
+            self.exit = Exit::Signal(Signal::KILL.as_raw());
+        }
         let end = End {
             sandbox: self.launch.sandbox,
             exit: self.exit,

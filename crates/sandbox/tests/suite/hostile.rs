@@ -16,7 +16,7 @@ fn assert_proven(receipt: &Receipt) {
     assert!(receipt.killed_count >= receipt.killed.len() as u64);
 }
 
-pub async fn daemons_that_ignore_signals<W: World>(world: &W) {
+pub(crate) async fn daemons_that_ignore_signals<W: World>(world: &W) {
     let script = "trap '' TERM HUP INT; i=0; while [ $i -lt 10 ]; do i=$((i+1)); \
                   ($B setsid $B sh -c 'trap \"\" TERM HUP INT; \
                   ($B setsid $B sh -c \"while :; do $B sleep 1; done\" </dev/null >/dev/null 2>&1 &)' \
@@ -33,9 +33,9 @@ pub async fn daemons_that_ignore_signals<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn a_fork_bomb<W: World>(world: &W) {
-    let script = "trap '' TERM; echo up; bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null; \
-                  while :; do bomb 2>/dev/null; done";
+pub(crate) async fn a_fork_bomb<W: World>(world: &W) {
+    let script = "trap '' TERM; echo up; bomb() { (bomb) & (bomb) & exec $B sleep 1000; }; \
+                  bomb 2>/dev/null";
     let mut subject = Subject::new(world, script);
     let limit = 60;
     subject.plan.limits = Limits { processes: Some(limit), ..Limits::default() };
@@ -56,7 +56,7 @@ pub async fn a_fork_bomb<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn ten_thousand_lines_a_second<W: World>(world: &W) {
+pub(crate) async fn ten_thousand_lines_a_second<W: World>(world: &W) {
     let lines = 30_000;
     let script = format!("$B seq 1 {lines} | $B awk '{{ print \"line\", $1; fflush() }}'");
     let subject = Subject::new(world, &script);
@@ -71,7 +71,7 @@ pub async fn ten_thousand_lines_a_second<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn a_line_of_ten_megabytes<W: World>(world: &W) {
+pub(crate) async fn a_line_of_ten_megabytes<W: World>(world: &W) {
     let subject = Subject::new(world, "$B head -c 10485760 /dev/zero | $B tr '\\0' x; echo; echo end");
     subject.start().await;
     let (bytes, _) = subject.finish().await;
@@ -81,7 +81,7 @@ pub async fn a_line_of_ten_megabytes<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn binary_output<W: World>(world: &W) {
+pub(crate) async fn binary_output<W: World>(world: &W) {
     let script = "$B head -c 1000000 /dev/urandom > random; $B cat random; $B printf '\\000\\377'";
     let subject = Subject::new(world, script);
     subject.start().await;
@@ -92,7 +92,7 @@ pub async fn binary_output<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn closes_its_output_and_runs_on<W: World>(world: &W) {
+pub(crate) async fn closes_its_output_and_runs_on<W: World>(world: &W) {
     let script = "echo first; exec >&-; echo second >&2; exec 2>&-; echo x > on; \
                   while [ ! -e off ]; do $B sleep 0.01; done; exit 4";
     let subject = Subject::new(world, script);
@@ -107,7 +107,7 @@ pub async fn closes_its_output_and_runs_on<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn fills_its_disk<W: World>(world: &W) {
+pub(crate) async fn fills_its_disk<W: World>(world: &W) {
     let script = "$B dd if=/dev/zero of=/tmp/fill bs=1M count=100; $B wc -c < /tmp/fill; echo full; \
                   $B sleep 1000";
     let mut subject = Subject::new(world, script);
@@ -136,7 +136,7 @@ async fn fills_one_file<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn eats_memory<W: World>(world: &W) {
+pub(crate) async fn eats_memory<W: World>(world: &W) {
     let mut subject = Subject::new(world, "$B dd if=/dev/zero of=/dev/null bs=600M count=1; echo $?");
     subject.plan.limits.memory_bytes = Some(64 << 20);
     let limited = subject.provider.capabilities().memory_limit;
@@ -151,7 +151,7 @@ pub async fn eats_memory<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn stops_itself<W: World>(world: &W) {
+pub(crate) async fn stops_itself<W: World>(world: &W) {
     let subject = Subject::new(world, "$B sleep 1000 & kill -STOP $!; echo up; kill -STOP $$; echo no");
     subject.start().await;
     subject.see("up").await;
@@ -159,7 +159,7 @@ pub async fn stops_itself<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn leaves_zombies<W: World>(world: &W) {
+pub(crate) async fn leaves_zombies<W: World>(world: &W) {
     let script = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); $B true & done; \
                   ($B sh -c '$B true & exec $B sleep 1000' &); echo up; exec $B sleep 1000";
     let subject = Subject::new(world, script);
@@ -170,11 +170,10 @@ pub async fn leaves_zombies<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn changes_its_title<W: World>(world: &W) {
-    let script = "echo 'a) Z (b' > /proc/self/comm; $B cat /proc/$$/comm; \
+pub(crate) async fn changes_its_title<W: World>(world: &W) {
+    let script = "printf 'a) Z (b' > /proc/$$/comm; $B cat /proc/$$/comm; \
                   trap '' TERM; echo up; while :; do $B sleep 1; done";
-    let script = script.replace("/proc/self", "/proc/$$");
-    let subject = Subject::new(world, &script);
+    let subject = Subject::new(world, script);
     subject.start().await;
     let bytes = subject.see("up").await;
     assert!(contains(&bytes, "a) Z (b\n"), "{}", String::from_utf8_lossy(&bytes));
@@ -184,7 +183,7 @@ pub async fn changes_its_title<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn a_child_in_a_new_mount_namespace<W: World>(world: &W) {
+pub(crate) async fn a_child_in_a_new_mount_namespace<W: World>(world: &W) {
     let script = "trap '' TERM; ($B setsid $B unshare -m $B sleep 1000 || \
                   $B setsid $B unshare -Urm $B sleep 1000 || echo refused) & \
                   $B sleep 0.3; echo up; while :; do $B sleep 1; done";

@@ -27,7 +27,7 @@ async fn assert_clean<W: World>(subject: &Subject<'_, W>) {
     assert!(listed.iter().all(|listed| listed.sandbox != sandbox));
 }
 
-pub async fn a_tree_that_does_not_exist<W: World>(world: &W) {
+pub(crate) async fn a_tree_that_does_not_exist<W: World>(world: &W) {
     let mut subject = Subject::new(world, "true");
     subject.plan.tree = "/nowhere/tree".into();
     let path = subject.plan.tree.clone();
@@ -36,7 +36,7 @@ pub async fn a_tree_that_does_not_exist<W: World>(world: &W) {
     assert_eq!(refuse(&subject).await.code(), "bad_plan");
 }
 
-pub async fn a_program_that_is_missing<W: World>(world: &W) {
+pub(crate) async fn a_program_that_is_missing<W: World>(world: &W) {
     for program in ["/bin/no-such-program", "no-such-program"] {
         let mut subject = Subject::new(world, "true");
         subject.plan.argv = vec![program.into()];
@@ -54,7 +54,7 @@ pub async fn a_program_that_is_missing<W: World>(world: &W) {
     }
 }
 
-pub async fn a_program_that_is_not_executable<W: World>(world: &W) {
+pub(crate) async fn a_program_that_is_not_executable<W: World>(world: &W) {
     let mut subject = Subject::new(world, "true");
     let program = subject.plan.tree.join("plain");
     fs::write(&program, "text").unwrap();
@@ -71,7 +71,7 @@ pub async fn a_program_that_is_not_executable<W: World>(world: &W) {
     subject.destroy().await;
 }
 
-pub async fn an_environment_variable_with_nul<W: World>(world: &W) {
+pub(crate) async fn an_environment_variable_with_nul<W: World>(world: &W) {
     let mut subject = Subject::new(world, "true");
     subject.plan.env.insert("EVIL".into(), "a\0b".into());
     match refuse(&subject).await {
@@ -85,7 +85,7 @@ pub async fn an_environment_variable_with_nul<W: World>(world: &W) {
     assert_eq!(refuse(&subject).await.code(), "bad_plan");
 }
 
-pub async fn a_truncated_snapshot<W: World>(world: &W) {
+pub(crate) async fn a_truncated_snapshot<W: World>(world: &W) {
     let subject = Subject::new(world, "echo up; $B sleep 1000");
     fs::write(subject.plan.tree.join("data"), vec![7; 100_000]).unwrap();
     subject.start().await;

@@ -4,10 +4,10 @@
 //! processes from outside. The agents are scripts for busybox, so that the same ones run in a process
 //! sandbox and in a container.
 
-pub mod basics;
-pub mod hostile;
-pub mod input;
-pub mod world;
+pub(crate) mod basics;
+pub(crate) mod hostile;
+pub(crate) mod input;
+pub(crate) mod world;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -36,7 +36,7 @@ const CASE_LIMIT: Duration = Duration::from_secs(90);
 
 /// Runs every case in this world, and fails with the names of those that failed. With `BELAY_CASE` set,
 /// only the cases whose name contains it.
-pub fn run_all<W: World>(title: &str, world: W) {
+pub(crate) fn run_all<W: World>(title: &str, world: W) {
     let filter = std::env::var("BELAY_CASE").unwrap_or_default();
     let waiting: Vec<Case<W>> =
         cases().into_iter().filter(|(name, _)| name.contains(&filter)).rev().collect();

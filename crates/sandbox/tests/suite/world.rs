@@ -13,7 +13,7 @@ use belay_sandbox::{
 };
 
 /// A place in which the suite runs.
-pub trait World: Send + Sync + 'static {
+pub(crate) trait World: Send + Sync + 'static {
     /// The provider under test.
     type Provider: Provider;
 
@@ -34,31 +34,31 @@ pub trait World: Send + Sync + 'static {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A number that no other process on this machine draws meanwhile.
-pub fn unique() -> u128 {
+pub(crate) fn unique() -> u128 {
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let count = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
     (nanos.as_nanos() << 24) ^ (u128::from(std::process::id()) << 8) ^ count
 }
 
 /// An installation of its own for every world.
-pub fn installation() -> Installation {
+pub(crate) fn installation() -> Installation {
     Installation { id: InstallationId::from_bits(unique()), epoch: 1 }
 }
 
 /// One sandbox of a case.
-pub struct Subject<'w, W: World> {
-    pub world: &'w W,
-    pub provider: W::Provider,
-    pub fence: Fence,
-    pub plan: Plan,
+pub(crate) struct Subject<'w, W: World> {
+    pub(crate) world: &'w W,
+    pub(crate) provider: W::Provider,
+    pub(crate) fence: Fence,
+    pub(crate) plan: Plan,
 }
 
 /// Longer than any case takes.
-pub const LONG: Span = Span::from_secs(120);
+pub(crate) const LONG: Span = Span::from_secs(120);
 
 impl<'w, W: World> Subject<'w, W> {
     /// A sandbox whose agent runs this script with busybox' shell; `$B` is busybox.
-    pub fn new(world: &'w W, script: &str) -> Self {
+    pub(crate) fn new(world: &'w W, script: &str) -> Self {
         let number = unique();
         let tree = world.scratch().join(format!("tree-{number:x}"));
         fs::create_dir(&tree).unwrap();
@@ -82,26 +82,26 @@ impl<'w, W: World> Subject<'w, W> {
         Self { world, provider: world.open(), fence, plan }
     }
 
-    pub fn until(&self, span: Span) -> Moment {
+    pub(crate) fn until(&self, span: Span) -> Moment {
         self.provider.moment().after(span)
     }
 
-    pub async fn prepare(&self) {
+    pub(crate) async fn prepare(&self) {
         self.provider.prepare(&self.fence, &self.plan, self.until(LONG)).await.unwrap();
     }
 
-    pub async fn start(&self) {
+    pub(crate) async fn start(&self) {
         self.prepare().await;
         self.provider.start(&self.fence, self.until(LONG)).await.unwrap();
     }
 
     /// All output until `enough` says so, or the end.
-    pub async fn read_until(&self, enough: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Option<End>) {
+    pub(crate) async fn read_until(&self, enough: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Option<End>) {
         let (chunks, end) = self.chunks_until(enough).await;
         (chunks.into_iter().flat_map(|chunk| chunk.bytes).collect(), end)
     }
 
-    pub async fn chunks_until(&self, enough: impl Fn(&[u8]) -> bool) -> (Vec<Chunk>, Option<End>) {
+    pub(crate) async fn chunks_until(&self, enough: impl Fn(&[u8]) -> bool) -> (Vec<Chunk>, Option<End>) {
         let deadline = Instant::now() + Duration::from_secs(60);
         let (mut chunks, mut bytes) = (Vec::new(), Vec::new());
         loop {
@@ -126,7 +126,7 @@ impl<'w, W: World> Subject<'w, W> {
     }
 
     /// Waits for a text in the output.
-    pub async fn see(&self, text: &str) -> Vec<u8> {
+    pub(crate) async fn see(&self, text: &str) -> Vec<u8> {
         let (bytes, end) = self.read_until(|bytes| contains(bytes, text)).await;
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(400)]).into_owned();
         assert!(contains(&bytes, text), "ended without `{text}`: {end:?}, output {shown}");
@@ -134,38 +134,38 @@ impl<'w, W: World> Subject<'w, W> {
     }
 
     /// Waits for the end.
-    pub async fn finish(&self) -> (Vec<u8>, End) {
+    pub(crate) async fn finish(&self) -> (Vec<u8>, End) {
         let (bytes, end) = self.read_until(|_| false).await;
         (bytes, end.unwrap())
     }
 
     /// Stops it and checks from outside that it is gone.
-    pub async fn stop(&self, grace: Span) -> Receipt {
+    pub(crate) async fn stop(&self, grace: Span) -> Receipt {
         let receipt = self.provider.stop(&self.fence, grace).await.unwrap();
         self.assert_gone();
         receipt
     }
 
     /// No process carries its marker, and nothing else is left.
-    pub fn assert_gone(&self) {
+    pub(crate) fn assert_gone(&self) {
         let left = marked(self.fence.sandbox);
         assert!(left.is_empty(), "left behind: {left:?}");
         self.world.assert_nothing_left(self.fence.sandbox);
     }
 
     /// Removes everything.
-    pub async fn destroy(self) {
+    pub(crate) async fn destroy(self) {
         self.provider.destroy(&self.fence).await.unwrap();
         let _ = fs::remove_dir_all(&self.plan.tree);
     }
 }
 
-pub fn contains(bytes: &[u8], text: &str) -> bool {
+pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 /// Every process but zombies that carries the sandbox's marker, as `/proc` shows it.
-pub fn marked(sandbox: SandboxId) -> Vec<String> {
+pub(crate) fn marked(sandbox: SandboxId) -> Vec<String> {
     let wanted = format!("{MARKER}={sandbox}");
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -182,7 +182,7 @@ pub fn marked(sandbox: SandboxId) -> Vec<String> {
 }
 
 /// Waits until something holds.
-pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
         assert!(Instant::now() < deadline, "never came true: {what}");
@@ -191,16 +191,16 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A directory of its own that goes when it is dropped.
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let path = std::env::temp_dir().join(format!("belay-sandbox-{:x}", unique()));
         fs::create_dir(&path).unwrap();
         Self(path.canonicalize().unwrap())
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
