@@ -26,3 +26,20 @@ pub(crate) fn process_capabilities(
         weaker: Vec::new(),
     }
 }
+
+/// What containers can do.
+pub(crate) fn docker_capabilities() -> Capabilities {
+    Capabilities {
+        provider: "docker".into(),
+        pause: true,
+        memory_snapshot: false,
+        file_snapshot: true,
+        isolation: true,
+        network_cut: true,
+        memory_limit: true,
+        process_limit: true,
+        cpu_limit: true,
+        complete_kill: true,
+        weaker: Vec::new(),
+    }
+}

@@ -145,6 +145,17 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// What the error number of a failed execution means.
+    pub(crate) fn of_exec(number: i32, argv: &[String]) -> Self {
+        let program = argv.first().cloned().unwrap_or_default();
+        match rustix::io::Errno::from_raw_os_error(number) {
+            rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => {
+                Self::ProgramMissing { program }
+            }
+            _ => Self::ProgramNotExecutable { program },
+        }
+    }
+
     /// The refusal's stable code.
     pub const fn code(&self) -> &'static str {
         match self {

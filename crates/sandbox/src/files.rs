@@ -21,6 +21,9 @@ pub(crate) enum Durability {
     Crash,
 }
 
+const PRIVATE: u32 = 0o600;
+const SHARED: u32 = 0o644;
+
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Writes `value` as JSON in the place of whatever was there; readers see the old or the new one.
@@ -29,7 +32,7 @@ pub(crate) fn put<T: Serialize>(path: &Path, value: &T, durability: Durability) 
         .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
     let unique = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
-    let written = write_new(&temporary, &bytes, durability)
+    let written = write_new(&temporary, &bytes, durability, PRIVATE)
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| match durability {
             Durability::PowerCut => sync_directory(path.parent().unwrap_or(Path::new("/"))),
@@ -41,8 +44,22 @@ pub(crate) fn put<T: Serialize>(path: &Path, value: &T, durability: Durability) 
     written.map_err(Error::io("write", path))
 }
 
-fn write_new(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+/// Like [`put`], for a file that a container's user must be able to read.
+pub(crate) fn put_shared<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    let bytes = serde_json::to_vec(value)
+        .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
+    let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
+    let written = write_new(&temporary, &bytes, Durability::Crash, SHARED)
+        .and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written.map_err(Error::io("write", path))
+}
+
+fn write_new(path: &Path, bytes: &[u8], durability: Durability, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     if durability == Durability::PowerCut {
         file.sync_data()?;
@@ -92,7 +109,7 @@ pub(crate) fn put_once<T: Serialize>(path: &Path, value: &T) -> Result<()> {
         .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
     let unique = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
-    let linked = write_new(&temporary, &bytes, Durability::PowerCut)
+    let linked = write_new(&temporary, &bytes, Durability::PowerCut, PRIVATE)
         .and_then(|()| fs::hard_link(&temporary, path));
     let _ = fs::remove_file(&temporary);
     match linked {

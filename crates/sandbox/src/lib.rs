@@ -6,6 +6,7 @@
 //! known. The reasoning is in `docs/sandboxes.md`.
 
 mod archive;
+mod docker;
 mod doctor;
 mod error;
 mod fencing;
@@ -19,6 +20,7 @@ mod provider;
 mod receipt;
 pub mod shim;
 
+pub use docker::{DockerConfig, DockerProvider};
 pub use error::{Error, Refusal, Result};
 pub use output::{Chunk, End, EndReason, Exit, Output, Stream};
 pub use plan::{Access, Base, Bind, Fence, Limits, MARKER, Margins, Moment, Network, Plan};

@@ -8,6 +8,7 @@ use belay_kernel::{SandboxId, SnapshotId};
 use crate::error::{Error, Result};
 use crate::files::{self, Durability};
 use crate::output::End;
+use crate::plan::Plan;
 use crate::shim::wire::{END, HELD, Held, IDENTITY, Identity, LAUNCH, Launch};
 
 /// Where everything is.
@@ -61,6 +62,15 @@ impl Home {
         let directory = self.sandbox(identity.sandbox);
         files::private_directory(&directory)?;
         files::put(&directory.join(IDENTITY), identity, Durability::Crash)
+    }
+
+    /// The plan of a container.
+    pub(crate) fn plan(&self, sandbox: SandboxId) -> Result<Option<Plan>> {
+        files::get(&self.sandbox(sandbox).join("plan.json"))
+    }
+
+    pub(crate) fn put_plan(&self, sandbox: SandboxId, plan: &Plan) -> Result<()> {
+        files::put(&self.sandbox(sandbox).join("plan.json"), plan, Durability::Crash)
     }
 
     pub(crate) fn put_launch(&self, launch: &Launch) -> Result<()> {

@@ -146,23 +146,13 @@ impl Hold {
             }
             Ok(Some(Report::ExecFailed(number))) => {
                 self.exec_error = Some(number);
-                let reply = Reply::Refused(self.exec_refusal(number));
+                let reply = Reply::Refused(Refusal::of_exec(number, &self.launch.plan.argv));
                 self.clients.answer_all(&reply, |waiting| *waiting == Waiting::Started);
                 self.begin_kill(EndReason::StartFailed);
             }
             Ok(Some(Report::Exited(code))) => self.agent_ended(Exit::Code(code)),
             Ok(Some(Report::Signalled(signal))) => self.agent_ended(Exit::Signal(signal)),
             Ok(None) | Err(_) => self.inside_lost(),
-        }
-    }
-
-    fn exec_refusal(&self, number: i32) -> Refusal {
-        let program = self.launch.plan.argv.first().cloned().unwrap_or_default();
-        match rustix::io::Errno::from_raw_os_error(number) {
-            rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => {
-                Refusal::ProgramMissing { program }
-            }
-            _ => Refusal::ProgramNotExecutable { program },
         }
     }
 

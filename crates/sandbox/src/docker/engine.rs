@@ -1,0 +1,265 @@
+//! The Engine API, as far as it is needed, with its answers as our own types.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use belay_kernel::{AttemptNumber, Epoch, SandboxId, Timestamp};
+use bollard::Docker;
+use bollard::errors::Error as ApiError;
+use bollard::models::{ContainerCreateBody, ContainerStateStatusEnum};
+use bollard::query_parameters::{
+    CommitContainerOptions, CreateContainerOptions, KillContainerOptions, ListContainersOptions,
+    RemoveContainerOptions, RemoveImageOptions,
+};
+
+use crate::error::{Error, Refusal, Result};
+use crate::provider::{Installation, Listed, Phase};
+
+/// The labels by which a sweep finds what is ours.
+pub(super) const INSTALLATION: &str = "belay.installation";
+pub(super) const INSTALLATION_EPOCH: &str = "belay.installation-epoch";
+pub(super) const SANDBOX: &str = "belay.sandbox";
+pub(super) const SESSION: &str = "belay.session";
+pub(super) const TASK: &str = "belay.task";
+pub(super) const ATTEMPT: &str = "belay.attempt";
+pub(super) const CREATED: &str = "belay.created";
+
+/// No single request takes longer, except those that follow something.
+const REQUEST_LIMIT_SECS: u64 = 60;
+
+/// A connection to an engine.
+#[derive(Clone, Debug)]
+pub(super) struct Engine {
+    pub(super) api: Docker,
+    address: String,
+}
+
+/// A container as the engine sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct State {
+    pub(super) id: String,
+    pub(super) phase: Phase,
+    /// Its first process, as the engine's machine sees it.
+    pub(super) pid: Option<u32>,
+    pub(super) exit_code: i64,
+    pub(super) out_of_memory: bool,
+}
+
+impl Engine {
+    pub(super) fn new(socket: &Path) -> Result<Self> {
+        let address = socket.display().to_string();
+        // The oldest version that has everything used here; engines speak old versions for long.
+        let version = bollard::ClientVersion { major_version: 1, minor_version: 41 };
+        let api = Docker::connect_with_unix(&address, REQUEST_LIMIT_SECS, &version);
+        match api {
+            Ok(api) => Ok(Self { api, address }),
+            Err(error) => Err(Error::EngineDown { address, source: Box::new(error) }),
+        }
+    }
+
+    /// Sorts an error: an answer of the engine, or none at all.
+    pub(super) fn failed(&self, operation: &'static str) -> impl FnOnce(ApiError) -> Error {
+        let address = self.address.clone();
+        move |error| match error {
+            ApiError::DockerResponseServerError { .. } => {
+                Error::Engine { operation, source: Box::new(error) }
+            }
+            other => Error::EngineDown { address, source: Box::new(other) },
+        }
+    }
+
+    /// The container, if there is one.
+    pub(super) async fn state(&self, name: &str) -> Result<Option<State>> {
+        let found = match self.api.inspect_container(name, None).await {
+            Err(error) if status(&error) == Some(404) => return Ok(None),
+            other => other.map_err(self.failed("inspect the container"))?,
+        };
+        let state = found.state.unwrap_or_default();
+        let pid = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 1);
+        let phase = match state.status {
+            Some(ContainerStateStatusEnum::CREATED) => Phase::Prepared,
+            Some(ContainerStateStatusEnum::PAUSED) => Phase::Paused,
+            Some(ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::RESTARTING) => {
+                Phase::Running
+            }
+            _ if state.running == Some(true) => Phase::Running,
+            // Podman calls a container that was never started by other names.
+            _ if pid.is_none() && state.finished_at.as_deref().is_none_or(is_never) => {
+                Phase::Prepared
+            }
+            _ => Phase::Ended,
+        };
+        Ok(Some(State {
+            id: found.id.unwrap_or_default(),
+            phase,
+            pid,
+            exit_code: state.exit_code.unwrap_or(0),
+            out_of_memory: state.oom_killed.unwrap_or(false),
+        }))
+    }
+
+    /// Makes a container; one with this name that is there already is fine.
+    pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<()> {
+        let image = body.image.clone().unwrap_or_default();
+        let options = CreateContainerOptions { name: Some(name.into()), ..Default::default() };
+        match self.api.create_container(Some(options), body).await {
+            Ok(_) => Ok(()),
+            Err(error) if status(&error) == Some(409) => Ok(()),
+            Err(error) if status(&error) == Some(404) => Err(missing(&image).into()),
+            Err(error) => Err(self.failed("create the container")(error)),
+        }
+    }
+
+    /// Refuses an image that is not there.
+    pub(super) async fn require_image(&self, image: &str) -> Result<()> {
+        match self.api.inspect_image(image).await {
+            Ok(_) => Ok(()),
+            Err(error) if status(&error) == Some(404) => Err(missing(image).into()),
+            Err(error) => Err(self.failed("inspect the image")(error)),
+        }
+    }
+
+    pub(super) async fn has_image(&self, image: &str) -> Result<bool> {
+        match self.require_image(image).await {
+            Ok(()) => Ok(true),
+            Err(Error::Refused(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn start(&self, name: &str, sandbox: SandboxId) -> Result<()> {
+        match self.api.start_container(name, None).await {
+            Ok(()) => Ok(()),
+            Err(error) if status(&error) == Some(304) => Ok(()),
+            Err(error) if status(&error) == Some(404) => Err(Refusal::Ended { sandbox }.into()),
+            Err(error) => Err(self.failed("start the container")(error)),
+        }
+    }
+
+    /// Kills PID 1, and with it everything. Gone, or not running, is what was wanted.
+    pub(super) async fn kill(&self, name: &str) -> Result<()> {
+        let options = KillContainerOptions { signal: "KILL".into() };
+        match self.api.kill_container(name, Some(options)).await {
+            Ok(()) => Ok(()),
+            Err(error) if matches!(status(&error), Some(404 | 409 | 410)) => Ok(()),
+            Err(error) => Err(self.failed("kill the container")(error)),
+        }
+    }
+
+    pub(super) async fn remove(&self, name: &str) -> Result<()> {
+        let options = RemoveContainerOptions { force: true, v: true, ..Default::default() };
+        match self.api.remove_container(name, Some(options)).await {
+            Ok(()) => Ok(()),
+            Err(error) if matches!(status(&error), Some(404 | 409 | 410)) => Ok(()),
+            Err(error) => Err(self.failed("remove the container")(error)),
+        }
+    }
+
+    pub(super) async fn pause(&self, name: &str, sandbox: SandboxId) -> Result<()> {
+        let done = self.api.pause_container(name).await;
+        self.paused_as(name, sandbox, Phase::Paused, done).await
+    }
+
+    pub(super) async fn unpause(&self, name: &str, sandbox: SandboxId) -> Result<()> {
+        let done = self.api.unpause_container(name).await;
+        self.paused_as(name, sandbox, Phase::Running, done).await
+    }
+
+    /// A pause or unpause that found it done is done; one that found it over says so.
+    async fn paused_as(
+        &self,
+        name: &str,
+        sandbox: SandboxId,
+        wanted: Phase,
+        done: std::result::Result<(), ApiError>,
+    ) -> Result<()> {
+        let Err(error) = done else { return Ok(()) };
+        match self.state(name).await? {
+            Some(state) if state.phase == wanted => Ok(()),
+            Some(State { phase: Phase::Prepared, .. }) => {
+                Err(Refusal::NotStarted { sandbox }.into())
+            }
+            None | Some(State { phase: Phase::Ended, .. }) => {
+                Err(Refusal::Ended { sandbox }.into())
+            }
+            Some(_) => Err(self.failed("pause or resume the container")(error)),
+        }
+    }
+
+    /// Keeps a container's own layer as an image.
+    pub(super) async fn commit(&self, name: &str, repository: &str, tag: &str) -> Result<()> {
+        let options = CommitContainerOptions {
+            container: Some(name.into()),
+            repo: Some(repository.into()),
+            tag: Some(tag.into()),
+            pause: true,
+            ..Default::default()
+        };
+        let config = bollard::models::ContainerConfig::default();
+        self.api.commit_container(options, config).await.map_err(self.failed("commit"))?;
+        Ok(())
+    }
+
+    pub(super) async fn remove_image(&self, image: &str) -> Result<()> {
+        let options = RemoveImageOptions { force: true, ..Default::default() };
+        match self.api.remove_image(image, Some(options), None).await {
+            Ok(_) => Ok(()),
+            Err(error) if status(&error) == Some(404) => Ok(()),
+            Err(error) => Err(self.failed("remove the image")(error)),
+        }
+    }
+
+    /// Everything with the installation's label.
+    pub(super) async fn list(&self, installation: Installation) -> Result<Vec<Listed>> {
+        let label = format!("{INSTALLATION}={}", installation.id);
+        let filters = HashMap::from([("label".to_owned(), vec![label])]);
+        let options =
+            ListContainersOptions { all: true, filters: Some(filters), ..Default::default() };
+        let found = self.api.list_containers(Some(options)).await;
+        let found = found.map_err(self.failed("list containers"))?;
+        let mut listed = Vec::new();
+        for container in found {
+            let labels = container.labels.unwrap_or_default();
+            let id = container.id.unwrap_or_default();
+            if let Some(mut entry) = from_labels(&labels)
+                && let Some(state) = self.state(&id).await?
+            {
+                entry.phase = state.phase;
+                listed.push(entry);
+            }
+        }
+        listed.sort_by_key(|listed| listed.sandbox);
+        Ok(listed)
+    }
+}
+
+/// The time that engines write for “never”.
+fn is_never(time: &str) -> bool {
+    time.starts_with("0001-") || time.is_empty()
+}
+
+fn missing(image: &str) -> Refusal {
+    let command = format!("docker pull {image}");
+    Refusal::ImageMissing { image: image.into(), command }
+}
+
+pub(super) const fn status(error: &ApiError) -> Option<u16> {
+    match error {
+        ApiError::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+fn from_labels(labels: &HashMap<String, String>) -> Option<Listed> {
+    let label = |name: &str| labels.get(name);
+    Some(Listed {
+        sandbox: label(SANDBOX)?.parse().ok()?,
+        session: label(SESSION)?.parse().ok()?,
+        task: label(TASK)?.parse().ok()?,
+        attempt: AttemptNumber(label(ATTEMPT)?.parse().ok()?),
+        epoch: Epoch::default(),
+        installation_epoch: label(INSTALLATION_EPOCH)?.parse().ok()?,
+        created: Timestamp::from_millis(label(CREATED)?.parse().ok()?),
+        phase: Phase::Prepared,
+    })
+}
