@@ -45,7 +45,71 @@ impl Positions {
     }
 }
 
+/// A log that is being read, and where it stands.
+pub(super) struct Reader {
+    next: u64,
+    /// The rest of a piece that was too long for the last read.
+    pending: Option<Piece>,
+    records: Records,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// One record of output.
+struct Piece {
+    stream: crate::output::Stream,
+    offset: u64,
+    at: i64,
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    /// The next piece of output; nothing at the end.
+    async fn piece(&mut self) -> std::result::Result<Option<Piece>, bollard::errors::Error> {
+        if let Some(piece) = self.pending.take() {
+            return Ok(Some(piece));
+        }
+        while let Some(record) = self.records.next().await {
+            let record = record?;
+            if matches!(record, Record::End(..)) {
+                return Ok(None);
+            }
+            if let Some((stream, offset, at, bytes)) = record.bytes() {
+                return Ok(Some(Piece { stream, offset, at, bytes }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The part of a piece that was not read yet, at most `max` bytes; the rest is kept.
+    fn take(&mut self, piece: Piece, max: usize) -> Option<Chunk> {
+        let skip = usize::try_from(self.next.saturating_sub(piece.offset)).unwrap_or(usize::MAX);
+        if skip >= piece.bytes.len() {
+            return None;
+        }
+        let end = piece.bytes.len().min(skip.saturating_add(max));
+        let (at, stream) = (Timestamp::from_millis(piece.at), piece.stream);
+        let bytes = piece.bytes[skip..end].to_vec();
+        let chunk = Chunk { offset: self.next, at, stream, bytes };
+        self.next += chunk.bytes.len() as u64;
+        if end < piece.bytes.len() {
+            self.pending = Some(piece);
+        }
+        Some(chunk)
+    }
+}
+
 impl Inner {
+    pub(super) fn followed(
+        &self,
+    ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<SandboxId, Reader>> {
+        self.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     pub(super) fn positions(
         &self,
     ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<SandboxId, Positions>> {
@@ -55,7 +119,8 @@ impl Inner {
 
 /// The records of a log, whole again where the engine split a line.
 pub(super) struct Records {
-    stream: Pin<Box<dyn Stream<Item = std::result::Result<LogOutput, bollard::errors::Error>> + Send>>,
+    stream:
+        Pin<Box<dyn Stream<Item = std::result::Result<LogOutput, bollard::errors::Error>> + Send>>,
     partial: Vec<u8>,
 }
 
@@ -136,34 +201,36 @@ impl DockerProvider {
         deadline: Moment,
         follow: bool,
     ) -> Result<Vec<Chunk>> {
-        let mut records = self.records(sandbox, offset, follow);
-        let (mut chunks, mut next, mut left) = (Vec::new(), offset, max.max(1));
+        let followed = self.inner.followed().remove(&sandbox);
+        let mut reader = match followed {
+            Some(reader) if reader.next == offset => reader,
+            _ => Reader {
+                next: offset,
+                pending: None,
+                records: self.records(sandbox, offset, follow),
+            },
+        };
+        let (mut chunks, mut left) = (Vec::new(), max.max(1));
         while left > 0 {
             let patience = match chunks.is_empty() {
                 true => duration(deadline.since(clock::moment())).max(BATCH),
                 false => BATCH,
             };
-            let Ok(Some(record)) = tokio::time::timeout(patience, records.next()).await else {
-                break;
+            let Ok(piece) = tokio::time::timeout(patience, reader.piece()).await else {
+                // Nothing more for now; the log goes on.
+                self.inner.followed().insert(sandbox, reader);
+                return Ok(chunks);
             };
-            let record = record.map_err(self.inner.engine.failed("read the log"))?;
-            if matches!(record, Record::End(..)) {
-                break;
+            let Some(piece) = piece.map_err(self.inner.engine.failed("read the log"))? else {
+                return Ok(chunks);
+            };
+            self.inner.positions().entry(sandbox).or_default().note(piece.offset, piece.at);
+            if let Some(chunk) = reader.take(piece, left) {
+                left -= chunk.bytes.len();
+                chunks.push(chunk);
             }
-            let Some((stream, start, at, bytes)) = record.bytes() else { continue };
-            self.inner.positions().entry(sandbox).or_default().note(start, at);
-            let end = start + bytes.len() as u64;
-            if end <= next {
-                continue;
-            }
-            let skip = usize::try_from(next - start.min(next)).unwrap_or(0);
-            let take = left.min(bytes.len() - skip);
-            let bytes = bytes[skip..skip + take].to_vec();
-            let at = Timestamp::from_millis(at);
-            chunks.push(Chunk { offset: next, at, stream, bytes });
-            next += take as u64;
-            left -= take;
         }
+        self.inner.followed().insert(sandbox, reader);
         Ok(chunks)
     }
 

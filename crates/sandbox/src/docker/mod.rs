@@ -69,6 +69,8 @@ struct Inner {
     runtime: Runtime,
     /// Where in the log's time each sandbox's offsets are, so that a read need not begin at the start.
     positions: Mutex<BTreeMap<SandboxId, logs::Positions>>,
+    /// Logs that are being followed, for whoever reads on where the last read ended.
+    followed: Mutex<BTreeMap<SandboxId, logs::Reader>>,
 }
 
 impl DockerProvider {
@@ -78,8 +80,8 @@ impl DockerProvider {
         let fencing = Fencing::open(&config.root)?;
         let runtime = Runtime::install(&config.root, &config.shim)?;
         let engine = Engine::new(&config.socket)?;
-        let positions = Mutex::default();
-        let inner = Inner { config, home, fencing, engine, runtime, positions };
+        let (positions, followed) = (Mutex::default(), Mutex::default());
+        let inner = Inner { config, home, fencing, engine, runtime, positions, followed };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -304,6 +306,7 @@ impl Provider for DockerProvider {
         self.blocking(move |inner| {
             let _admission = admission;
             inner.positions().remove(&sandbox);
+            inner.followed().remove(&sandbox);
             inner.home.remove(sandbox)
         })
         .await

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -15,6 +16,8 @@ use crate::process::ShimProgram;
 /// Where the directories are inside a container.
 pub(super) const INSIDE: &str = "/.belay/runtime";
 pub(super) const MAILBOX: &str = "/.belay/box";
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The installed shim.
 #[derive(Clone, Debug)]
@@ -41,7 +44,9 @@ impl Runtime {
         command.extend(shim.leading.iter().cloned());
         command.extend(["container".into(), MAILBOX.into()]);
         if !directory.exists() {
-            let building = directory.with_extension(format!("new-{}", std::process::id()));
+            let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("new-{}-{unique}", std::process::id());
+            let building = directory.with_extension(name);
             files::remove_directory(&building)?;
             fs::create_dir_all(&building).map_err(Error::io("make", &building))?;
             copy(&shim.path, &building.join("belay-shim"))?;

@@ -287,8 +287,8 @@ impl DockerProvider {
             Some(State { phase: Phase::Running, pid, .. }) => {
                 let first = pid.and_then(ProcessRef::of);
                 receipt.add(seen_in(pid));
-                let by_order = withdrawn.is_ok()
-                    && self.await_end(&name, grace.plus(END_LIMIT)).await.is_ok();
+                let by_order =
+                    withdrawn.is_ok() && self.await_end(&name, grace.plus(END_LIMIT)).await.is_ok();
                 if !by_order {
                     receipt.add(seen_in(pid));
                     self.inner.engine.kill(&name).await?;

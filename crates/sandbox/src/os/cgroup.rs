@@ -122,7 +122,9 @@ impl Group {
                     return Err(error);
                 }
             }
-            if Some(directory) == self.v2.as_ref() && let Some(base) = directory.parent() {
+            if Some(directory) == self.v2.as_ref()
+                && let Some(base) = directory.parent()
+            {
                 enable_controllers(base);
             }
         }

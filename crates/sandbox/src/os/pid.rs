@@ -28,7 +28,7 @@ pub(crate) struct ProcessRef {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
     /// The process got it.
-    Sent,
+    Delivered,
     /// The process is gone; whoever has its number now was not touched.
     Gone,
     /// We may not signal it. That is not “gone”.
@@ -65,7 +65,7 @@ impl ProcessRef {
     pub(crate) fn signal(&self, signal: Signal) -> Sent {
         let Some(fd) = self.pidfd() else { return Sent::Gone };
         match pidfd_send_signal(&fd, signal) {
-            Ok(()) => Sent::Sent,
+            Ok(()) => Sent::Delivered,
             Err(Errno::SRCH) => Sent::Gone,
             Err(_) => Sent::Denied,
         }

@@ -113,10 +113,7 @@ impl Log {
             Ok(text) if escaped(text) <= 2 * PIECE => {
                 Record::Text(stream, *offset, at, text.to_owned())
             }
-            _ => {
-                let digits = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                Record::Bytes(stream, *offset, at, digits)
-            }
+            _ => Record::Bytes(stream, *offset, at, hexadecimal(bytes)),
         };
         put(&record);
         *offset += bytes.len() as u64;
@@ -127,9 +124,26 @@ impl Log {
     }
 }
 
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digits = |byte: &u8| {
+        [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'))
+    };
+    bytes.iter().flat_map(digits).collect()
+}
+
 /// How long a text is as JSON, at most.
 fn escaped(text: &str) -> usize {
-    text.bytes().map(|byte| if byte < 0x20 { 6 } else if byte == b'"' { 2 } else { 1 }).sum()
+    text.bytes()
+        .map(|byte| {
+            if byte < 0x20 {
+                6
+            } else if byte == b'"' {
+                2
+            } else {
+                1
+            }
+        })
+        .sum()
 }
 
 fn put(record: &Record) {
@@ -310,12 +324,7 @@ mod tests {
         for bytes in [&b"plain\n"[..], &[0, 255, 1], "é".as_bytes(), &[0xc3]] {
             let record = match std::str::from_utf8(bytes) {
                 Ok(text) => Record::Text(Stream::Stdout, 3, 4, text.into()),
-                Err(_) => Record::Bytes(
-                    Stream::Stdout,
-                    3,
-                    4,
-                    bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-                ),
+                Err(_) => Record::Bytes(Stream::Stdout, 3, 4, hexadecimal(bytes)),
             };
             let line = serde_json::to_string(&record).unwrap();
             let back: Record = serde_json::from_str(&line).unwrap();

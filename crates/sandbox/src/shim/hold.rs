@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use belay_kernel::{Epoch, Span, Timestamp};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, setsid, wai
 
 use super::ending::{Observer, Reach};
 use super::lease::Lease;
-use super::wire::{END, HELD, Held, LAUNCH, Launch, Ready};
+use super::wire::{END, HELD, Held, IDENTITY, LAUNCH, Launch, Ready};
 use crate::files::{self, Durability};
 use crate::log::LogWriter;
 use crate::os::{clock, pid::ProcessRef, procfs};
@@ -56,8 +56,6 @@ struct Hold {
     copy: Copy,
     clients: Clients,
     receipt: Receipt,
-    /// The error number with which the agent could not be executed.
-    exec_error: Option<i32>,
 }
 
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -115,7 +113,6 @@ impl Hold {
             copy: Copy::new(LogWriter::create(".".as_ref())?, child.take_pipes()),
             clients,
             receipt: Receipt::empty(launch.sandbox, now, Proof::NoneFound),
-            exec_error: None,
             launch,
             child,
             reach,
@@ -220,7 +217,8 @@ impl Hold {
             receipt: self.receipt.clone(),
         };
         self.copy.sync();
-        files::put_once(END.as_ref(), &end).is_ok()
+        // Without its directory there is nobody left to tell.
+        files::put_once(END.as_ref(), &end).is_ok() || !Path::new(IDENTITY).exists()
     }
 }
 

@@ -31,6 +31,9 @@ use crate::os::procfs;
 pub(crate) const GO: u8 = b'g';
 pub(crate) const SIGNAL: u8 = b's';
 
+/// How long a kill is repeated.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
 /// What `init` needs to know besides the command.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct InitSpec {
@@ -118,6 +121,10 @@ fn run(spec: &InitSpec, argv: Vec<OsString>, control: File, mut status: File) ->
                 let signal = ended.terminating_signal().map(Report::Signalled);
                 let code = ended.exit_status().map(Report::Exited);
                 report(&mut status, signal.or(code).unwrap_or(Report::Exited(255)));
+                // Without a namespace our own end would set free what the agent left behind.
+                if !spec.namespace {
+                    kill_below(std::process::id(), KILL_LIMIT);
+                }
                 return ExitCode::SUCCESS;
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -153,7 +160,7 @@ fn obey(spec: &InitSpec, mut control: File, agent: Option<&OwnedFd>) {
         if let Some(path) = &spec.kill_file {
             let _ = fs::write(path, "1");
         }
-        kill_below(std::process::id(), Duration::from_secs(10));
+        kill_below(std::process::id(), KILL_LIMIT);
     }
     std::process::exit(0);
 }

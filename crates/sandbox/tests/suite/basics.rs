@@ -143,7 +143,8 @@ pub(crate) async fn a_stop_before_creation_leaves_a_tombstone<W: World>(world: &
 }
 
 pub(crate) async fn standard_input_is_written_once<W: World>(world: &W) {
-    let subject = Subject::new(world, "$B cat; echo done; while [ ! -e off ]; do $B sleep 0.01; done");
+    let subject =
+        Subject::new(world, "$B cat; echo done; while [ ! -e off ]; do $B sleep 0.01; done");
     subject.start().await;
     let (provider, fence) = (&subject.provider, &subject.fence);
     assert_eq!(provider.write(fence, 0, b"one ", More::Follows).await.unwrap(), 4);
@@ -326,7 +327,8 @@ pub(crate) async fn a_snapshot_gives_the_files_back<W: World>(world: &W) {
 }
 
 pub(crate) async fn a_new_provider_reattaches<W: World>(world: &W) {
-    let script = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i; $B sleep 0.01; done; exit 5";
+    let script =
+        "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i; $B sleep 0.01; done; exit 5";
     let subject = Subject::new(world, script);
     subject.start().await;
     let before = subject.see("line 20\n").await;

@@ -58,7 +58,8 @@ pub(crate) fn run_all<W: World>(title: &str, world: W) {
                     let began = Instant::now();
                     let fine = run_one(case(&world)).await;
                     let verdict = if fine { "ok" } else { "FAILED" };
-                    println!("{title}: {name} … {verdict} ({:.2} s)", began.elapsed().as_secs_f64());
+                    let seconds = began.elapsed().as_secs_f64();
+                    say(&format!("{title}: {name} … {verdict} ({seconds:.2} s)"));
                     if !fine {
                         failed.lock().unwrap().push(name);
                     }
@@ -71,6 +72,12 @@ pub(crate) fn run_all<W: World>(title: &str, world: W) {
     }
     let failed = failed.lock().unwrap();
     assert!(failed.is_empty(), "{title}: failed: {failed:?}");
+}
+
+/// Tells whoever reads the test's output.
+#[allow(clippy::print_stdout)]
+pub(crate) fn say(text: &str) {
+    println!("{text}");
 }
 
 async fn run_one(case: Pin<Box<dyn Future<Output = ()> + Send + '_>>) -> bool {

@@ -96,12 +96,18 @@ impl<'w, W: World> Subject<'w, W> {
     }
 
     /// All output until `enough` says so, or the end.
-    pub(crate) async fn read_until(&self, enough: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Option<End>) {
+    pub(crate) async fn read_until(
+        &self,
+        enough: impl Fn(&[u8]) -> bool,
+    ) -> (Vec<u8>, Option<End>) {
         let (chunks, end) = self.chunks_until(enough).await;
         (chunks.into_iter().flat_map(|chunk| chunk.bytes).collect(), end)
     }
 
-    pub(crate) async fn chunks_until(&self, enough: impl Fn(&[u8]) -> bool) -> (Vec<Chunk>, Option<End>) {
+    pub(crate) async fn chunks_until(
+        &self,
+        enough: impl Fn(&[u8]) -> bool,
+    ) -> (Vec<Chunk>, Option<End>) {
         let deadline = Instant::now() + Duration::from_secs(60);
         let (mut chunks, mut bytes) = (Vec::new(), Vec::new());
         loop {

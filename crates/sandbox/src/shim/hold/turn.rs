@@ -11,8 +11,8 @@ use rustix::time::{
 use super::clients::Waiting;
 use super::{Hold, Stage};
 use crate::error::Refusal;
-use crate::os::clock;
 use crate::os::cgroup::Group;
+use crate::os::clock;
 use crate::output::{EndReason, Exit, Stream};
 use crate::plan::Moment;
 use crate::provider::Signal;
@@ -145,7 +145,6 @@ impl Hold {
                 self.clients.answer_all(&Reply::Done, |waiting| *waiting == Waiting::Started);
             }
             Ok(Some(Report::ExecFailed(number))) => {
-                self.exec_error = Some(number);
                 let reply = Reply::Refused(Refusal::of_exec(number, &self.launch.plan.argv));
                 self.clients.answer_all(&reply, |waiting| *waiting == Waiting::Started);
                 self.begin_kill(EndReason::StartFailed);
@@ -353,10 +352,8 @@ impl Hold {
         if self.paused {
             return Ok(Answer::Now(Reply::Done));
         }
-        let unsupported = |why: &str| Refusal::Unsupported {
-            operation: "pause".into(),
-            why: why.into(),
-        };
+        let unsupported =
+            |why: &str| Refusal::Unsupported { operation: "pause".into(), why: why.into() };
         let group = self.launch.group.as_ref().filter(|group| group.can_kill());
         let group = group.ok_or_else(|| unsupported("there is no writable cgroup v2"))?;
         for _ in 0..FREEZE_TRIES {
