@@ -124,7 +124,7 @@ async fn the_container_is_locked_down(world: &DockerWorld) {
     assert!(text.contains("CapEff:\t0000000000000000"), "{text}");
     assert!(text.contains("CapBnd:\t0000000000000000"), "{text}");
     assert!(text.contains("NoNewPrivs:\t1"), "{text}");
-    assert!(text.contains("/proc/1/fd: Permission denied"), "{text}");
+    assert!(text.contains("'/proc/1/fd': Permission denied"), "{text}");
     assert!(text.contains("Read-only file system") || text.contains("Permission denied"), "{text}");
     let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
     let format = "{{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.NanoCpus}} \

@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -43,11 +44,11 @@ impl ProcessRef {
         Some(Self { pid, started: stat.started, unique: unique(&fd) })
     }
 
-    /// A pidfd, if the process is still the one that was meant. A zombie is gone.
+    /// A pidfd, if the process is still the one that was meant and has not ended.
     pub(crate) fn pidfd(&self) -> Option<OwnedFd> {
         let fd = open(self.pid)?;
         let stat = procfs::stat(self.pid)?;
-        if stat.started != self.started || stat.is_zombie() {
+        if stat.started != self.started || has_ended(&fd) {
             return None;
         }
         match (self.unique, unique(&fd)) {
@@ -56,7 +57,7 @@ impl ProcessRef {
         }
     }
 
-    /// Whether it is there and not a zombie.
+    /// Whether it is there and has not ended.
     pub(crate) fn is_alive(&self) -> bool {
         self.pidfd().is_some()
     }
@@ -78,6 +79,19 @@ fn open(pid: u32) -> Option<OwnedFd> {
         return None;
     }
     pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()
+}
+
+/// Whether every thread of the process has ended: a zombie is gone. The state in `/proc` would not do,
+/// because it is that of the first thread, which may have ended while others go on.
+fn has_ended(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(count) if count > 0)
+}
+
+/// Whether the process that has this number now, whichever it is, has ended.
+pub(crate) fn number_has_ended(pid: u32) -> bool {
+    open(pid).is_none_or(|fd| has_ended(&fd))
 }
 
 /// The pidfd's own number, where it is unique.
@@ -113,7 +127,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = ProcessRef::of(child.id()).unwrap();
         let mut tries = 0;
-        while !procfs::stat(child.id()).unwrap().is_zombie() {
+        while procfs::stat(child.id()).unwrap().state != 'Z' {
             tries += 1;
             assert!(tries < 5_000, "the child never ended");
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use belay_kernel::Span;
 
+use super::pid::number_has_ended;
 use crate::plan::MARKER;
 use crate::provider::ProcessInfo;
 use crate::receipt::Seen;
@@ -23,9 +24,10 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Whether it has ended and waits to be reaped; `X` is seen in the instant of its removal.
+    /// Whether it has ended and waits to be reaped; `X` is seen in the instant of its removal. The
+    /// state is that of the first thread only, so where it says so all the others are asked too.
     pub(crate) fn is_zombie(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        matches!(self.state, 'Z' | 'X') && number_has_ended(self.pid)
     }
 
     pub(crate) fn seen(&self) -> Seen {

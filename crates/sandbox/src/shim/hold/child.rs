@@ -191,8 +191,12 @@ fn limits(launch: &Launch) -> InitSpec {
         program: -1,
         namespace: launch.bubblewrap.is_some(),
         kill_file: group.and_then(|group| group.kill_file()),
-        // `init` itself is one of the processes that are counted.
-        processes: limits.processes.filter(|_| lacks("pids")).map(|count| u64::from(count) + 1),
+        // Counted by user and user namespace: without a namespace of its own, everything else that
+        // the user runs would count. `init` itself is counted too.
+        processes: limits
+            .processes
+            .filter(|_| lacks("pids") && launch.bubblewrap.is_some())
+            .map(|count| u64::from(count) + 1),
         memory: limits.memory_bytes.filter(|_| lacks("memory")),
         file: limits.file_bytes,
     }
