@@ -13,12 +13,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use belay_kernel::{Epoch, Span};
@@ -168,35 +169,43 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = Command::new(argv.first().cloned().unwrap_or_default());
     command.args(argv.iter().skip(1)).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    match command.spawn() {
-        Ok(child) => run(mailbox, child),
-        Err(error) => {
-            put(&Record::ExecFailed(error.raw_os_error().unwrap_or(0)));
-            ExitCode::from(127)
-        }
-    }
+    run(mailbox, command)
 }
 
-fn run(mailbox: PathBuf, mut child: std::process::Child) -> ExitCode {
-    put(&Record::Started);
+/// The threads come first, and wait for what they are to work on: an agent that forks to its limit
+/// would leave no room for them.
+fn run(mailbox: PathBuf, mut command: Command) -> ExitCode {
     let log = Log::default();
-    let agent = child.id();
     let reason = Arc::new(Mutex::new(EndReason::Exited));
-    let readers = [
-        child.stdout.take().map(|pipe| spawn_reader(log.clone(), Stream::Stdout, pipe)),
-        child.stderr.take().map(|pipe| spawn_reader(log.clone(), Stream::Stderr, pipe)),
-    ];
     let stdin_end = Arc::new(AtomicU64::new(u64::MAX));
-    if let Some(pipe) = child.stdin.take() {
-        let (path, end) = (mailbox.join(STDIN), Arc::clone(&stdin_end));
-        std::thread::spawn(move || feed(&path, pipe, &end));
-    }
+    let (stdout, first) = spawn_reader(log.clone(), Stream::Stdout);
+    let (stderr, second) = spawn_reader(log.clone(), Stream::Stderr);
+    let (stdin, input) = mpsc::channel::<ChildStdin>();
+    let (path, end) = (mailbox.join(STDIN), Arc::clone(&stdin_end));
+    std::thread::spawn(move || input.recv().map(|pipe| feed(&path, pipe, &end)));
+    let (pidfd, agent_fd) = mpsc::channel::<Option<OwnedFd>>();
     let why = Arc::clone(&reason);
-    std::thread::spawn(move || obey(&mailbox, agent, &why, &stdin_end));
+    std::thread::spawn(move || {
+        agent_fd.recv().map(|agent| obey(&mailbox, agent.as_ref(), &why, &stdin_end))
+    });
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            put(&Record::ExecFailed(error.raw_os_error().unwrap_or(0)));
+            return ExitCode::from(127);
+        }
+    };
+    put(&Record::Started);
+    let agent = child.id();
+    let number = i32::try_from(agent).ok().and_then(Pid::from_raw);
+    let _ = pidfd.send(number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()));
+    let _ = child.stdin.take().map(|pipe| stdin.send(pipe));
+    let _ = child.stdout.take().map(|pipe| stdout.send(pipe.into()));
+    let _ = child.stderr.take().map(|pipe| stderr.send(pipe.into()));
     let status = reap_until(agent);
     // What it left behind is ended; then its output is complete.
     kill_below(std::process::id(), Duration::from_secs(5));
-    for reader in readers.into_iter().flatten() {
+    for reader in [first, second] {
         let _ = reader.join();
     }
     let exit = match status {
@@ -229,12 +238,10 @@ fn reap_until(agent: u32) -> Option<WaitStatus> {
     }
 }
 
-fn spawn_reader(
-    log: Log,
-    stream: Stream,
-    mut pipe: impl Read + Send + 'static,
-) -> std::thread::JoinHandle<()> {
-    std::thread::spawn(move || {
+fn spawn_reader(log: Log, stream: Stream) -> (mpsc::Sender<OwnedFd>, std::thread::JoinHandle<()>) {
+    let (sender, receiver) = mpsc::channel::<OwnedFd>();
+    let reader = std::thread::spawn(move || {
+        let Ok(mut pipe) = receiver.recv().map(File::from) else { return };
         let mut buffer = [0; PIECE];
         loop {
             match pipe.read(&mut buffer) {
@@ -244,7 +251,8 @@ fn spawn_reader(
                 Err(_) => return,
             }
         }
-    })
+    });
+    (sender, reader)
 }
 
 /// Gives the agent what is appended to a file, up to where it is said to end.
@@ -267,9 +275,7 @@ fn feed(path: &Path, mut pipe: ChildStdin, end: &AtomicU64) {
 }
 
 /// Follows orders until the end: signals, and the end itself, ordered or because the lease is over.
-fn obey(mailbox: &Path, agent: u32, reason: &Mutex<EndReason>, stdin_end: &AtomicU64) {
-    let pidfd = i32::try_from(agent).ok().and_then(Pid::from_raw);
-    let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+fn obey(mailbox: &Path, agent: Option<&OwnedFd>, reason: &Mutex<EndReason>, stdin_end: &AtomicU64) {
     let mut signalled = 0;
     let mut known: Option<Orders> = None;
     loop {
@@ -280,7 +286,7 @@ fn obey(mailbox: &Path, agent: u32, reason: &Mutex<EndReason>, stdin_end: &Atomi
             for &(number, signal) in &orders.signals {
                 if number > signalled
                     && let (Some(fd), Some(signal)) =
-                        (&pidfd, Signal::from_named_raw(i32::from(signal)))
+                        (agent, Signal::from_named_raw(i32::from(signal)))
                 {
                     signalled = number;
                     let _ = pidfd_send_signal(fd, signal);

@@ -15,6 +15,7 @@ use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -98,6 +99,10 @@ fn run(spec: &InitSpec, argv: Vec<OsString>, control: File, mut status: File) ->
     limit(spec);
     let mut command = Command::new(argv.first().cloned().unwrap_or_default());
     command.args(argv.iter().skip(1)).process_group(0);
+    // The thread first: an agent that forks to its limit would leave no room for one.
+    let pidfd = Arc::new(OnceLock::new());
+    let (guard, agent_fd) = (spec.clone(), Arc::clone(&pidfd));
+    std::thread::spawn(move || obey(&guard, control, &agent_fd));
     // The kernel shall choose the agent before us when memory runs out.
     let _ = fs::write("/proc/self/oom_score_adj", "500");
     let spawned = command.spawn();
@@ -110,11 +115,11 @@ fn run(spec: &InitSpec, argv: Vec<OsString>, control: File, mut status: File) ->
         }
     };
     let agent = child.id();
-    let pidfd = i32::try_from(agent).ok().and_then(Pid::from_raw);
-    let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let number = i32::try_from(agent).ok().and_then(Pid::from_raw);
+    if let Some(fd) = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        let _ = pidfd.set(fd);
+    }
     report(&mut status, Report::Started);
-    let guard = spec.clone();
-    std::thread::spawn(move || obey(&guard, control, pidfd.as_ref()));
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, ended))) if pid.as_raw_nonzero().get().unsigned_abs() == agent => {
@@ -148,11 +153,11 @@ fn limit(spec: &InitSpec) {
 }
 
 /// Follows orders until the pipe closes, then ends everything.
-fn obey(spec: &InitSpec, mut control: File, agent: Option<&OwnedFd>) {
+fn obey(spec: &InitSpec, mut control: File, agent: &OnceLock<OwnedFd>) {
     let mut order = [0; 2];
     while control.read_exact(&mut order).is_ok() {
         let signal = Signal::from_named_raw(i32::from(order[1]));
-        if let (SIGNAL, Some(signal), Some(agent)) = (order[0], signal, agent) {
+        if let (SIGNAL, Some(signal), Some(agent)) = (order[0], signal, agent.get()) {
             let _ = pidfd_send_signal(agent, signal);
         }
     }
