@@ -103,23 +103,19 @@ pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes `value` as JSON if nothing is there yet, durably; what was written first stays.
+/// Writes `value` as JSON if nothing is there yet; what was written first stays.
 pub(crate) fn put_once<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
     let unique = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
-    let linked = write_new(&temporary, &bytes, Durability::PowerCut, PRIVATE)
+    let linked = write_new(&temporary, &bytes, Durability::Crash, PRIVATE)
         .and_then(|()| fs::hard_link(&temporary, path));
     let _ = fs::remove_file(&temporary);
     match linked {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Error::io("write", path)(error))
         }
-        _ => {
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let directory = directory.unwrap_or(Path::new("."));
-            sync_directory(directory).map_err(Error::io("sync", directory))
-        }
+        _ => Ok(()),
     }
 }

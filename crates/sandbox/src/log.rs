@@ -10,9 +10,9 @@
 //! Bytes without an entry can only be the last ones of a shim that was killed between the two writes;
 //! once the sandbox has ended they are read as one more piece.
 //!
-//! Nothing is synced while the agent runs: the files survive the death of every process of ours, and
-//! what must survive the machine is what the runner has acknowledged to the store, by offset. They are
-//! synced once, before the end is recorded.
+//! Nothing is synced: the files survive the death of every process of ours, and what must survive the
+//! machine is what the runner has acknowledged to the store, by offset. A power cut ends the agent too,
+//! and what was printed last may be missing then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -73,12 +73,6 @@ impl LogWriter {
             self.length += written as u64;
         }
         failed.map_or(Ok(()), |error| Err((written, error)))
-    }
-
-    /// Makes both files durable.
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.log.sync_data()?;
-        self.index.sync_data()
     }
 }
 

@@ -195,7 +195,9 @@ impl ProcessProvider {
             let chunks = log::read(&directory, offset, max, tail)
                 .map_err(Error::io("read the output in", &directory))?;
             let next = chunks.last().map_or(offset, |last| last.offset + last.bytes.len() as u64);
-            let end = end.filter(|end| next >= end.output_bytes);
+            // After a power cut there may be less in the log than was printed.
+            let there = log::length(&directory);
+            let end = end.filter(|end| next >= end.output_bytes.min(there));
             Ok(Output { chunks, next, end })
         })
         .await

@@ -56,7 +56,11 @@ struct Hold {
     copy: Copy,
     clients: Clients,
     receipt: Receipt,
+    kill_again_at: Moment,
 }
+
+/// How often a kill whose proof is not there yet is repeated.
+const KILL_AGAIN: Span = Span::from_millis(25);
 
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(directory) = args.next().map(PathBuf::from) else { return ExitCode::from(64) };
@@ -113,6 +117,7 @@ impl Hold {
             copy: Copy::new(LogWriter::create(".".as_ref())?, child.take_pipes()),
             clients,
             receipt: Receipt::empty(launch.sandbox, now, Proof::NoneFound),
+            kill_again_at: clock::moment(),
             launch,
             child,
             reach,
@@ -128,14 +133,18 @@ impl Hold {
         }
     }
 
-    /// Waits for the first process inside, and puts it into its cgroup before it may do anything.
+    /// Waits for the first process inside, and puts it into its cgroup before it may do anything. The
+    /// first move into a cgroup takes the kernel some milliseconds, in which bubblewrap goes on.
     fn place(&mut self) -> io::Result<()> {
+        if let Some(group) = &self.launch.group {
+            group.enter(self.child.id())?;
+        }
         self.child.await_ready()?;
         let (wrapper, init) = (self.child.wrapper(), self.child.init());
-        if let Some(group) = &self.launch.group {
-            for process in [wrapper, init].into_iter().flatten() {
-                group.enter(process.pid)?;
-            }
+        if let Some(group) = &self.launch.group
+            && let Some(init) = init
+        {
+            group.enter(init.pid)?;
         }
         if let Some(held) = &mut self.reach.held {
             held.wrapper = wrapper;
@@ -180,6 +189,7 @@ impl Hold {
             }
             self.stage = Stage::Killing { reason, since: clock::moment() };
         }
+        self.kill_again_at = clock::moment().after(KILL_AGAIN);
         self.note_members();
         self.reach.kill(Observer::Shim);
     }
@@ -216,7 +226,6 @@ impl Hold {
             output_bytes: self.copy.length(),
             receipt: self.receipt.clone(),
         };
-        self.copy.sync();
         // Without its directory there is nobody left to tell.
         files::put_once(END.as_ref(), &end).is_ok() || !Path::new(IDENTITY).exists()
     }

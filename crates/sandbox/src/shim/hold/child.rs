@@ -96,6 +96,11 @@ impl Child {
         })
     }
 
+    /// The process id of what was started: bubblewrap, or `init` itself.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(super) fn take_pipes(&mut self) -> Pipes {
         self.pipes.take().unwrap_or_default()
     }

@@ -186,9 +186,4 @@ impl Copy {
             self.pipes.stdin = None;
         }
     }
-
-    /// Makes the log durable; a failure here cannot be helped and does not undo what was read.
-    pub(super) fn sync(&self) {
-        let _ = self.log.sync();
-    }
 }

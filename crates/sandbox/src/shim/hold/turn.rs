@@ -20,8 +20,8 @@ use crate::shim::ending::Observer;
 use crate::shim::init::Report;
 use crate::shim::wire::{Reply, Request};
 
-/// How often a kill is repeated and its proof looked for.
-const KILL_TICK: Span = Span::from_millis(2);
+/// How often the proof of a kill is looked for.
+const KILL_TICK: Span = Span::from_millis(1);
 /// How often a log that could not be written is tried again.
 const RETRY_TICK: Span = Span::from_millis(200);
 /// How long the last output is waited for once nobody is left who could write any.
@@ -204,7 +204,11 @@ impl Hold {
                 let kills = self.reach.group.as_ref().map_or(0, Group::memory_kills);
                 self.copy.memory_kills = self.copy.memory_kills.max(kills);
                 let Some(proof) = self.reach.gone(Observer::Shim) else {
-                    self.begin_kill(reason);
+                    // Where the kernel keeps them together one kill is enough; elsewhere some may
+                    // have come since.
+                    if now >= self.kill_again_at || !self.reach.is_contained() {
+                        self.begin_kill(reason);
+                    }
                     if now.since(since) > PROOF_LIMIT {
                         let count = self.reach.members(Observer::Shim).len();
                         let reply = Reply::StillAlive { count };
