@@ -21,6 +21,7 @@ mod receipt;
 pub mod shim;
 
 pub use docker::{DockerConfig, DockerProvider};
+pub use doctor::{Finding, Report};
 pub use error::{Error, Refusal, Result};
 pub use output::{Chunk, End, EndReason, Exit, Output, Stream};
 pub use plan::{Access, Base, Bind, Fence, Limits, MARKER, Margins, Moment, Network, Plan};

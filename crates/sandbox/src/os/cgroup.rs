@@ -71,6 +71,14 @@ impl Cgroups {
         found
     }
 
+    /// The hierarchies that can be used, for people: `v2`, and the controllers of version 1.
+    pub(crate) fn summary(&self) -> String {
+        let v2 = self.v2.as_ref().map(|path| format!("v2 at {}", path.display()));
+        let on = self.v2_controllers.iter().map(|name| format!("{name} (v2)"));
+        let v1 = self.v1.keys().map(|name| format!("{name} (v1)"));
+        v2.into_iter().chain(on).chain(v1).collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether a whole cgroup can be killed and frozen at once.
     pub(crate) const fn can_kill(&self) -> bool {
         self.v2.is_some()
@@ -255,6 +263,10 @@ impl Group {
     pub(crate) fn remove(&self) -> bool {
         for directory in self.directories() {
             remove_tree(directory);
+            // The directory of the installation goes with its last leaf, and comes with its first.
+            if let Some(base) = directory.parent() {
+                let _ = fs::remove_dir(base);
+            }
         }
         !self.exists()
     }

@@ -136,4 +136,59 @@ mod tests {
         assert_eq!(process.signal(Signal::KILL), Sent::Gone);
         child.wait().unwrap();
     }
+
+    /// Runs this test again inside a PID namespace of its own, where numbers can be chosen.
+    #[test]
+    fn a_recycled_number_is_never_touched() {
+        const INSIDE: &str = "BELAY_TEST_PID_NAMESPACE";
+        if std::env::var_os(INSIDE).is_some() {
+            return recycle();
+        }
+        let mut command = std::process::Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let name = "os::pid::tests::a_recycled_number_is_never_touched";
+        let output = command
+            .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let failed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}{failed}");
+        assert!(said.contains("1 passed"), "{said}");
+    }
+
+    fn recycle() {
+        let sleeper = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut first = sleeper();
+        let process = ProcessRef::of(first.id()).unwrap();
+        assert!(process.is_alive());
+        first.kill().unwrap();
+        first.wait().unwrap();
+        assert_eq!(process.signal(Signal::KILL), Sent::Gone);
+        // The next process gets the same number, perhaps within the same hundredth of a second.
+        let mut second = None;
+        for _ in 0..100 {
+            let before = (process.pid - 1).to_string();
+            std::fs::write("/proc/sys/kernel/ns_last_pid", before).unwrap();
+            let mut child = sleeper();
+            if child.id() == process.pid {
+                second = Some(child);
+                break;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let mut second = second.expect("the number came again");
+        assert!(!process.is_alive());
+        assert_eq!(process.signal(Signal::KILL), Sent::Gone);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(second.try_wait().unwrap().is_none(), "a stranger was killed");
+        second.kill().unwrap();
+        second.wait().unwrap();
+    }
 }
