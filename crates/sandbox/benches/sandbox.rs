@@ -1,7 +1,8 @@
-//! How fast process sandboxes are made, seen and ended, beside a bare fork and exec in the same run.
+//! How fast process sandboxes are made, seen and ended, beside a bare fork and exec in the same
+//! run.
 //!
-//! `cargo bench -p belay-sandbox`. Figures are wall-clock times of one machine; what bounds each is said
-//! beside it.
+//! `cargo bench -p belay-sandbox`. Figures are wall-clock times of one machine; what bounds each is
+//! said beside it.
 
 use std::fs;
 use std::path::PathBuf;

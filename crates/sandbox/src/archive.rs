@@ -1,9 +1,9 @@
 //! File-system snapshots: a compressed archive of a tree, and the tree back from it, bit for bit.
 //!
-//! The archive is an ordinary tar in zstd with a checksum, so that any tool can read it: owners, modes,
-//! times to the nanosecond, symbolic and hard links, empty directories, FIFOs. Sockets are left out:
-//! they mean nothing without the process behind them. A restore builds the tree beside its place and
-//! renames it there, so there is never half of one.
+//! The archive is an ordinary tar in zstd with a checksum, so that any tool can read it: owners,
+//! modes, times to the nanosecond, symbolic and hard links, empty directories, FIFOs. Sockets are
+//! left out: they mean nothing without the process behind them. A restore builds the tree beside
+//! its place and renames it there, so there is never half of one.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Three verbs: [`admit`](Fencing::admit) takes the lock and checks the epoch,
-//! [`bury`](Admission::bury) writes the tombstone, [`refuse_buried`](Admission::refuse_buried) looks
-//! for it, both under that lock. So a stop and a late create or start cannot pass each other: either
-//! the create came first and the stop finds the sandbox, or the create finds the tombstone.
+//! [`bury`](Admission::bury) writes the tombstone, [`refuse_buried`](Admission::refuse_buried)
+//! looks for it, both under that lock. So a stop and a late create or start cannot pass each other:
+//! either the create came first and the stop finds the sandbox, or the create finds the tombstone.
 //!
 //! The lock is a file lock rather than one in memory: a runner that was believed dead and its
 //! successor may both be there for a while.

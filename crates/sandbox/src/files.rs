@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 pub(crate) enum Durability {
     /// It is on the disk before the call returns.
     PowerCut,
-    /// It is in the kernel before the call returns. Enough for whatever describes processes, because
-    /// no process survives a power cut.
+    /// It is in the kernel before the call returns. Enough for whatever describes processes,
+    /// because no process survives a power cut.
     Crash,
 }
 

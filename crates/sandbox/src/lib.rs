@@ -1,5 +1,5 @@
-//! Where agents run: the [`Provider`] trait, process and Docker sandboxes, and the [`shim`] that holds
-//! an attempt's lease beside the agent.
+//! Where agents run: the [`Provider`] trait, process and Docker sandboxes, and the [`shim`] that
+//! holds an attempt's lease beside the agent.
 //!
 //! A sandbox is named before it exists, executes its agent only when it is told to, dies when its
 //! lease is not renewed, and when it is stopped the receipt says what was killed and how that is

@@ -3,16 +3,16 @@
 //!
 //! ```text
 //! output.log   the bytes of both streams, in the order in which they were read
-//! output.idx   24 bytes a piece: offset u64 · time i64 · length u32 · stream u8 · 0 0 0, little endian
+//! output.idx   24 bytes a piece, little endian: offset u64 · time i64 · length u32 · stream u8 · 0
 //! ```
 //!
-//! Bytes are written before their index entry, so an entry never speaks of bytes that are not there.
-//! Bytes without an entry can only be the last ones of a shim that was killed between the two writes;
-//! once the sandbox has ended they are read as one more piece.
+//! Bytes are written before their index entry, so an entry never speaks of bytes that are not
+//! there. Bytes without an entry can only be the last ones of a shim that was killed between the
+//! two writes; once the sandbox has ended they are read as one more piece.
 //!
-//! Nothing is synced: the files survive the death of every process of ours, and what must survive the
-//! machine is what the runner has acknowledged to the store, by offset. A power cut ends the agent too,
-//! and what was printed last may be missing then.
+//! Nothing is synced: the files survive the death of every process of ours, and what must survive
+//! the machine is what the runner has acknowledged to the store, by offset. A power cut ends the
+//! agent too, and what was printed last may be missing then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! The conformance suite on the Docker provider, against a real engine, and what only containers have.
+//! The conformance suite on the Docker provider, against a real engine, and what only containers
+//! have.
 
 mod engine;
 mod suite;

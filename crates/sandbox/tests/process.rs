@@ -253,7 +253,7 @@ fn shim_that_was_asleep_past_its_lease_kills_when_it_wakes() {
     let world = ProcessWorld::new(Use::WherePossible, Use::WherePossible);
     block_on(async {
         let subject = Subject::new(&world, DAEMONS);
-        let until = subject.until(Span::from_millis(2_000));
+        let until = subject.until(Span::from_secs(4));
         subject.provider.prepare(&subject.fence, &subject.plan, until).await.unwrap();
         subject.provider.start(&subject.fence, until).await.unwrap();
         subject.see("up").await;

@@ -2,15 +2,20 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 
-use belay_kernel::{AttemptNumber, Epoch, SandboxId, Timestamp};
+use belay_kernel::{AttemptNumber, Epoch, SandboxId, Span, Timestamp};
 use bollard::Docker;
 use bollard::errors::Error as ApiError;
-use bollard::models::{ContainerCreateBody, ContainerStateStatusEnum};
+use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{
-    CommitContainerOptions, CreateContainerOptions, KillContainerOptions, ListContainersOptions,
-    RemoveContainerOptions, RemoveImageOptions,
+    CommitContainerOptions, CreateContainerOptions, KillContainerOptions, RemoveContainerOptions,
+    RemoveImageOptions,
 };
+
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use crate::error::{Error, Refusal, Result};
 use crate::provider::{Installation, Listed, Phase};
@@ -25,7 +30,7 @@ pub(super) const ATTEMPT: &str = "belay.attempt";
 pub(super) const CREATED: &str = "belay.created";
 
 /// No single request takes longer, except those that follow something.
-const REQUEST_LIMIT_SECS: u64 = 60;
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// A connection to an engine.
 #[derive(Clone, Debug)]
@@ -41,7 +46,6 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// Its first process, as the engine's machine sees it.
     pub(super) pid: Option<u32>,
-    pub(super) exit_code: i64,
     pub(super) out_of_memory: bool,
 }
 
@@ -50,7 +54,7 @@ impl Engine {
         let address = socket.display().to_string();
         // The oldest version that has everything used here; engines speak old versions for long.
         let version = bollard::ClientVersion { major_version: 1, minor_version: 41 };
-        let api = Docker::connect_with_unix(&address, REQUEST_LIMIT_SECS, &version);
+        let api = Docker::connect_with_unix(&address, REQUEST_LIMIT.as_secs(), &version);
         match api {
             Ok(api) => Ok(Self { api, address }),
             Err(error) => Err(Error::EngineDown { address, source: Box::new(error) }),
@@ -61,41 +65,44 @@ impl Engine {
     pub(super) fn failed(&self, operation: &'static str) -> impl FnOnce(ApiError) -> Error {
         let address = self.address.clone();
         move |error| match error {
-            ApiError::DockerResponseServerError { .. } => {
+            ApiError::DockerResponseServerError { .. } | ApiError::JsonDataError { .. } => {
                 Error::Engine { operation, source: Box::new(error) }
             }
             other => Error::EngineDown { address, source: Box::new(other) },
         }
     }
 
-    /// The container, if there is one.
+    /// The status and the body of the engine's answer.
+    async fn get(&self, path: &str, operation: &'static str) -> Result<(u16, Vec<u8>)> {
+        match tokio::time::timeout(REQUEST_LIMIT, get(&self.address, path)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                let address = self.address.clone();
+                Err(Error::EngineDown { address, source: Box::new(error) })
+            }
+            Err(_) => {
+                let after = Span::from_secs(REQUEST_LIMIT.as_secs());
+                Err(Error::TimedOut { operation, after })
+            }
+        }
+    }
+
+    /// The container, if there is one. Asked for by hand: engines have more words for a state than
+    /// the client library knows (Podman says `stopped`), and one unknown word must not hide the rest.
     pub(super) async fn state(&self, name: &str) -> Result<Option<State>> {
-        let found = match self.api.inspect_container(name, None).await {
-            Err(error) if status(&error) == Some(404) => return Ok(None),
-            other => other.map_err(self.failed("inspect the container"))?,
-        };
-        let state = found.state.unwrap_or_default();
-        let pid = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 1);
-        let phase = match state.status {
-            Some(ContainerStateStatusEnum::CREATED) => Phase::Prepared,
-            Some(ContainerStateStatusEnum::PAUSED) => Phase::Paused,
-            Some(ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::RESTARTING) => {
-                Phase::Running
+        let operation = "inspect the container";
+        let answer = self.get(&format!("containers/{name}/json"), operation).await?;
+        match answer {
+            (404 | 410, _) => Ok(None),
+            (200, body) => match serde_json::from_slice::<Inspected>(&body) {
+                Ok(found) => Ok(Some(found.into())),
+                Err(error) => Err(Error::Engine { operation, source: Box::new(error) }),
+            },
+            (code, body) => {
+                let text = String::from_utf8_lossy(&body).into_owned();
+                Err(Error::Engine { operation, source: format!("{code}: {text}").into() })
             }
-            _ if state.running == Some(true) => Phase::Running,
-            // Podman calls a container that was never started by other names.
-            _ if pid.is_none() && state.finished_at.as_deref().is_none_or(is_never) => {
-                Phase::Prepared
-            }
-            _ => Phase::Ended,
-        };
-        Ok(Some(State {
-            id: found.id.unwrap_or_default(),
-            phase,
-            pid,
-            exit_code: state.exit_code.unwrap_or(0),
-            out_of_memory: state.oom_killed.unwrap_or(false),
-        }))
+        }
     }
 
     /// Makes a container; one with this name that is there already is fine.
@@ -211,18 +218,22 @@ impl Engine {
 
     /// Everything with the installation's label.
     pub(super) async fn list(&self, installation: Installation) -> Result<Vec<Listed>> {
-        let label = format!("{INSTALLATION}={}", installation.id);
-        let filters = HashMap::from([("label".to_owned(), vec![label])]);
-        let options =
-            ListContainersOptions { all: true, filters: Some(filters), ..Default::default() };
-        let found = self.api.list_containers(Some(options)).await;
-        let found = found.map_err(self.failed("list containers"))?;
+        let operation = "list containers";
+        // Letters, digits and these few signs are all there is in the filter.
+        let filter = format!(r#"{{"label":["{INSTALLATION}={}"]}}"#, installation.id);
+        let filter: String = filter.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let path = format!("containers/json?all=1&filters={filter}");
+        let (code, body) = self.get(&path, operation).await?;
+        if code != 200 {
+            let text = String::from_utf8_lossy(&body).into_owned();
+            return Err(Error::Engine { operation, source: format!("{code}: {text}").into() });
+        }
+        let found: Vec<Summary> = serde_json::from_slice(&body)
+            .map_err(|error| Error::Engine { operation, source: Box::new(error) })?;
         let mut listed = Vec::new();
         for container in found {
-            let labels = container.labels.unwrap_or_default();
-            let id = container.id.unwrap_or_default();
-            if let Some(mut entry) = from_labels(&labels)
-                && let Some(state) = self.state(&id).await?
+            if let Some(mut entry) = from_labels(&container.labels)
+                && let Some(state) = self.state(&container.id).await?
             {
                 entry.phase = state.phase;
                 listed.push(entry);
@@ -231,6 +242,66 @@ impl Engine {
         listed.sort_by_key(|listed| listed.sandbox);
         Ok(listed)
     }
+}
+
+/// What is read of the engine's answer about a container.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Inspected {
+    id: String,
+    state: InspectedState,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[derive(Default)]
+struct InspectedState {
+    status: String,
+    running: bool,
+    paused: bool,
+    pid: i64,
+    #[serde(rename = "OOMKilled")]
+    oom_killed: bool,
+    finished_at: String,
+}
+
+impl From<Inspected> for State {
+    fn from(found: Inspected) -> Self {
+        let state = found.state;
+        let pid = u32::try_from(state.pid).ok().filter(|&pid| pid > 1);
+        let phase = match state.status.as_str() {
+            _ if state.paused => Phase::Paused,
+            "paused" => Phase::Paused,
+            _ if state.running => Phase::Running,
+            "running" | "restarting" | "stopping" => Phase::Running,
+            _ if pid.is_none() && is_never(&state.finished_at) => Phase::Prepared,
+            _ => Phase::Ended,
+        };
+        Self { id: found.id, phase, pid, out_of_memory: state.oom_killed }
+    }
+}
+
+/// What is read of the engine's list.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Summary {
+    id: String,
+    #[serde(default)]
+    labels: HashMap<String, String>,
+}
+
+/// Asks the engine something: the status and the body of its answer.
+async fn get(socket: &str, path: &str) -> std::io::Result<(u16, Vec<u8>)> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let request = format!("GET /v1.41/{path} HTTP/1.0\r\nHost: engine\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let unclear = || std::io::Error::other("the answer is not HTTP");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(unclear)?;
+    let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok());
+    let status = status.and_then(|digits| digits.parse().ok()).ok_or_else(unclear)?;
+    Ok((status, answer.split_off(end + 4)))
 }
 
 /// The time that engines write for “never”.

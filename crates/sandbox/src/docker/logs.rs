@@ -94,8 +94,10 @@ impl Reader {
         let end = piece.bytes.len().min(skip.saturating_add(max));
         let (at, stream) = (Timestamp::from_millis(piece.at), piece.stream);
         let bytes = piece.bytes[skip..end].to_vec();
-        let chunk = Chunk { offset: self.next, at, stream, bytes };
-        self.next += chunk.bytes.len() as u64;
+        // What the engine lost shows as a gap between offsets, never as other bytes.
+        let offset = self.next.max(piece.offset);
+        let chunk = Chunk { offset, at, stream, bytes };
+        self.next = offset + chunk.bytes.len() as u64;
         if end < piece.bytes.len() {
             self.pending = Some(piece);
         }

@@ -10,8 +10,8 @@
 //!
 //! The container's name is made of the sandbox's id, so it is known before it exists and a second
 //! create is a conflict. A container that was created and not started does nothing; what is started
-//! runs our shim as PID 1, which executes the agent only if its orders say so and its lease lasts. So
-//! a create or start that reaches the engine late finds its orders withdrawn.
+//! runs our shim as PID 1, which executes the agent only if its orders say so and its lease lasts.
+//! So a create or start that reaches the engine late finds its orders withdrawn.
 
 mod engine;
 mod logs;
@@ -67,7 +67,8 @@ struct Inner {
     fencing: Fencing,
     engine: Engine,
     runtime: Runtime,
-    /// Where in the log's time each sandbox's offsets are, so that a read need not begin at the start.
+    /// Where in the log's time each sandbox's offsets are, so that a read need not begin at the
+    /// start.
     positions: Mutex<BTreeMap<SandboxId, logs::Positions>>,
     /// Logs that are being followed, for whoever reads on where the last read ended.
     followed: Mutex<BTreeMap<SandboxId, logs::Reader>>,

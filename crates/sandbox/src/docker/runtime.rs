@@ -1,7 +1,7 @@
 //! The shim with the libraries it needs, in one directory that is mounted into every container.
 //!
-//! A container may have no libraries, or others. So the shim brings its own, with their loader, which
-//! is told where they are; a statically linked shim needs none.
+//! A container may have no libraries, or others. So the shim brings its own, with their loader,
+//! which is told where they are; a statically linked shim needs none.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -277,16 +277,17 @@ impl DockerProvider {
     pub(super) async fn end_now(&self, fence: &Fence, grace: Span) -> Result<End> {
         let (name, sandbox) = (self.name(fence.sandbox), fence.sandbox);
         let mut receipt = Receipt::empty(sandbox, clock::now(), Proof::NoneFound);
+        // Who is there is noted before anybody is told to go.
+        let state = self.inner.engine.state(&name).await?;
+        receipt.add(seen_in(state.as_ref().and_then(|state| state.pid)));
         let withdrawn = self.change_orders(fence, |orders| {
             orders.end = Some(grace);
             Ok(())
         });
-        let state = self.inner.engine.state(&name).await?;
         match state {
             // Without its directory nobody can order it; the engine still can end it.
             Some(State { phase: Phase::Running, pid, .. }) => {
                 let first = pid.and_then(ProcessRef::of);
-                receipt.add(seen_in(pid));
                 let by_order =
                     withdrawn.is_ok() && self.await_end(&name, grace.plus(END_LIMIT)).await.is_ok();
                 if !by_order {
@@ -298,7 +299,6 @@ impl DockerProvider {
             }
             Some(State { phase: Phase::Paused, pid, .. }) => {
                 let first = pid.and_then(ProcessRef::of);
-                receipt.add(seen_in(pid));
                 self.inner.engine.kill(&name).await?;
                 let _ = self.inner.engine.unpause(&name, sandbox).await;
                 self.await_end(&name, KILL_LIMIT).await?;

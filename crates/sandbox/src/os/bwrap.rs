@@ -1,9 +1,9 @@
 //! Bubblewrap: the namespaces of a process sandbox, and what it sees of the machine.
 //!
-//! The machine's files are shown read-only, then what must not be seen is covered (home directories,
-//! Belay's own data, the trees of other tasks, `/tmp`), then the tree and the other paths of the plan
-//! are shown through the cover. Rejected: listing what *is* visible, distribution by distribution;
-//! agents need compilers and interpreters from wherever the operator put them.
+//! The machine's files are shown read-only, then what must not be seen is covered (home
+//! directories, Belay's own data, the trees of other tasks, `/tmp`), then the tree and the other
+//! paths of the plan are shown through the cover. Rejected: listing what *is* visible, distribution
+//! by distribution; agents need compilers and interpreters from wherever the operator put them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -100,8 +100,8 @@ fn namespaces(network: Network) -> Vec<OsString> {
     args
 }
 
-/// Directories that agents must not see: those that exist, no root, none twice. `/run` is among them
-/// for its sockets: a read-only mount does not keep anybody from connecting to one.
+/// Directories that agents must not see: those that exist, no root, none twice. `/run` is among
+/// them for its sockets: a read-only mount does not keep anybody from connecting to one.
 pub(crate) fn hidden_directories(wanted: &[PathBuf]) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let usual = ["/home", "/root", "/run"].map(PathBuf::from);

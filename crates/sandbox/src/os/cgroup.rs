@@ -1,10 +1,10 @@
-//! Cgroups: who belongs to a sandbox, how it is killed, frozen and limited, and the proof that it is
-//! gone.
+//! Cgroups: who belongs to a sandbox, how it is killed, frozen and limited, and the proof that it
+//! is gone.
 //!
 //! Version 2 kills and freezes, wherever it is mounted: alone, or beside version 1 on hybrid hosts,
-//! where it has no controllers and version 1 has the limits. Every sandbox gets a fresh leaf, because
-//! a leaf that was killed once kills what enters it later. `rmdir` of a leaf succeeds only when
-//! nothing is left in it; that is the proof in a receipt.
+//! where it has no controllers and version 1 has the limits. Every sandbox gets a fresh leaf,
+//! because a leaf that was killed once kills what enters it later. `rmdir` of a leaf succeeds only
+//! when nothing is left in it; that is the proof in a receipt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,9 +1,10 @@
 //! A process, named so that a recycled number is never mistaken for it.
 //!
-//! A [`ProcessRef`] is a PID with its start time and, where the kernel has them (6.9 and later), the
-//! number of its pidfd, which is unique until reboot: start times count in hundredths of a second,
-//! and a small PID namespace can use a number again within one. A signal goes through a pidfd that
-//! was opened first and checked after, so the process that is checked is the one that is signalled.
+//! A [`ProcessRef`] is a PID with its start time and, where the kernel has them (6.9 and later),
+//! the number of its pidfd, which is unique until reboot: start times count in hundredths of a
+//! second, and a small PID namespace can use a number again within one. A signal goes through a
+//! pidfd that was opened first and checked after, so the process that is checked is the one that is
+//! signalled.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -81,8 +82,8 @@ fn open(pid: u32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()
 }
 
-/// Whether every thread of the process has ended: a zombie is gone. The state in `/proc` would not do,
-/// because it is that of the first thread, which may have ended while others go on.
+/// Whether every thread of the process has ended: a zombie is gone. The state in `/proc` would not
+/// do, because it is that of the first thread, which may have ended while others go on.
 fn has_ended(fd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -17,6 +17,8 @@ use crate::shim::wire::{Identity, Launch, Ready, Reply, Request};
 
 /// What namespaces, mounts and the first process may take.
 const READY_LIMIT: Span = Span::from_secs(15);
+/// How often a sandbox that could not be made is tried again.
+const TRIES: u32 = 4;
 /// Where programs are looked for if the plan's environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -32,18 +34,28 @@ pub(super) async fn prepare(
     if found_made(provider, fence).await? {
         return Ok(());
     }
+    let mut tries = 1;
+    loop {
+        match make(provider, fence, plan, until).await {
+            // Bubblewrap fails when some other mount of the machine goes while it makes its own.
+            Err(Error::Shim { .. }) if tries < TRIES => tries += 1,
+            made => return made,
+        }
+    }
+}
+
+/// Makes it once, and takes back whatever was made if that fails.
+async fn make(provider: &ProcessProvider, fence: &Fence, plan: &Plan, until: Moment) -> Result<()> {
     let (fence, plan) = (*fence, plan.clone());
     let made = provider.blocking(move |inner| record(inner, &fence, plan, until)).await;
     let started = match made {
         Ok(()) => start_shim(provider, fence).await,
         Err(error) => Err(error),
     };
-    if let Err(error) = started {
-        let clean = move |inner: &Inner| unmake(inner, &fence);
-        provider.blocking(clean).await?;
-        return Err(error);
+    if started.is_err() {
+        provider.blocking(move |inner| unmake(inner, &fence)).await?;
     }
-    Ok(())
+    started
 }
 
 /// What is wrong with the plan on this machine.
@@ -58,8 +70,8 @@ fn check(plan: &Plan) -> Result<()> {
     check_program(plan)
 }
 
-/// The program must be there and executable as this machine sees it; what the sandbox hides is found
-/// out when it is executed.
+/// The program must be there and executable as this machine sees it; what the sandbox hides is
+/// found out when it is executed.
 fn check_program(plan: &Plan) -> Result<()> {
     let program = plan.argv.first().cloned().unwrap_or_default();
     let candidates: Vec<PathBuf> = if program.contains('/') {

@@ -11,8 +11,8 @@
 //! ROOT/sessions/, ROOT/tombstones/    the fence
 //! ```
 //!
-//! The provider keeps nothing in memory that is not in the directory: a new one on the same directory
-//! is the old one. Whoever finds a sandbox whose shim is dead ends it and records that.
+//! The provider keeps nothing in memory that is not in the directory: a new one on the same
+//! directory is the old one. Whoever finds a sandbox whose shim is dead ends it and records that.
 
 mod client;
 mod home;
@@ -180,8 +180,8 @@ impl ProcessProvider {
         }
     }
 
-    /// The end of a sandbox whose shim is gone, which is brought about here if need be; nothing if it
-    /// is not made yet.
+    /// The end of a sandbox whose shim is gone, which is brought about here if need be; nothing if
+    /// it is not made yet.
     async fn settle(&self, sandbox: SandboxId) -> Result<Option<End>> {
         self.blocking(move |inner| settle::settle(&inner.home, sandbox)).await
     }

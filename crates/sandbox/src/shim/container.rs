@@ -1,14 +1,15 @@
 //! The shim as PID 1 of a container: holds the lease, runs the agent, and writes its output to the
 //! engine's log in a form that survives it.
 //!
-//! Its orders come through a directory that is mounted read-only, so that the agent, which may run as
-//! the same user, cannot give any: `orders.json` (lease, signals, the end) and `stdin`. Both are looked
-//! at every few hundredths of a second; there is no socket that somebody inside could reach.
+//! Its orders come through a directory that is mounted read-only, so that the agent, which may run
+//! as the same user, cannot give any: `orders.json` (lease, signals, the end) and `stdin`. Both are
+//! looked at every few hundredths of a second; there is no socket that somebody inside could reach.
 //!
-//! Engines keep logs as lines of text, split long ones and replace what is not UTF-8. So each piece of
-//! output is one line of its own, with its offset and time: a JSON array of kind, offset, time and
-//! text, or hexadecimal digits where it is not text. Whoever reads the log again knows by the offset
-//! what it has already. The process cannot be traced or looked into by the agent: it is not dumpable.
+//! Engines keep logs as lines of text, split long ones and replace what is not UTF-8. So each piece
+//! of output is one line of its own, with its offset and time: a JSON array of kind, offset, time
+//! and text, or hexadecimal digits where it is not text. Whoever reads the log again knows by the
+//! offset what it has already. The process cannot be traced or looked into by the agent: it is not
+//! dumpable.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -305,7 +306,8 @@ fn obey(mailbox: &Path, agent: Option<&OwnedFd>, reason: &Mutex<EndReason>, stdi
     }
 }
 
-/// Asks everything below to end, and kills it after the grace. The main thread sees the agent's end.
+/// Asks everything below to end, and kills it after the grace. The main thread sees the agent's
+/// end.
 fn end(grace: Span) {
     for signal in [Signal::TERM, Signal::CONT] {
         for stat in procfs::below(std::process::id()) {

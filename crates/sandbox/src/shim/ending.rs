@@ -1,7 +1,7 @@
 //! Ending a sandbox: whom it consists of, the polite signal, the kill, and the proof.
 //!
-//! The same code serves the shim, which ends its own sandbox, and the provider, which ends one whose
-//! shim is dead or does not answer. Everything it needs is in the sandbox's directory.
+//! The same code serves the shim, which ends its own sandbox, and the provider, which ends one
+//! whose shim is dead or does not answer. Everything it needs is in the sandbox's directory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

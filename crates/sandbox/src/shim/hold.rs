@@ -1,7 +1,8 @@
 //! The process beside a process sandbox: makes it, copies its output, holds its lease, ends it.
 //!
 //! One thread, one `poll`, no timers but one on the clock that counts suspend. Prepared → Running →
-//! Ending (asked politely) → Killing → ended; there is no way back. It exits when the end is recorded.
+//! Ending (asked politely) → Killing → ended; there is no way back. It exits when the end is
+//! recorded.
 
 use std::ffi::OsString;
 use std::io;
@@ -133,8 +134,9 @@ impl Hold {
         }
     }
 
-    /// Waits for the first process inside, and puts it into its cgroup before it may do anything. The
-    /// first move into a cgroup takes the kernel some milliseconds, in which bubblewrap goes on.
+    /// Waits for the first process inside, and puts it into its cgroup before it may do anything.
+    /// The first move into a cgroup takes the kernel some milliseconds, in which bubblewrap goes
+    /// on.
     fn place(&mut self) -> io::Result<()> {
         if let Some(group) = &self.launch.group {
             group.enter(self.child.id())?;

@@ -1,12 +1,12 @@
 //! The first process inside a process sandbox, and the only one that is not the agent's.
 //!
-//! It says that it is ready, waits to be let go, executes the agent, and then only reaps: the agent,
-//! whose end it reports exactly, and the orphans that the kernel gives it. Its two pipes come from
-//! `hold`; if the control pipe closes, `hold` is dead, and everything ends with it. In a PID namespace
-//! its own end is the end of all; without one it kills what is below it first.
+//! It says that it is ready, waits to be let go, executes the agent, and then only reaps: the
+//! agent, whose end it reports exactly, and the orphans that the kernel gives it. Its two pipes
+//! come from `hold`; if the control pipe closes, `hold` is dead, and everything ends with it. In a
+//! PID namespace its own end is the end of all; without one it kills what is below it first.
 //!
-//! It waits in two threads, one for children and one for orders, because that needs neither a signal
-//! handler nor a timer. The agent is started by the main thread.
+//! It waits in two threads, one for children and one for orders, because that needs neither a
+//! signal handler nor a timer. The agent is started by the main thread.
 
 use std::ffi::OsString;
 use std::fs;
@@ -139,7 +139,8 @@ fn run(spec: &InitSpec, argv: Vec<OsString>, control: File, mut status: File) ->
 }
 
 /// Limits of each process, for where no controller limits the sandbox as a whole. The number of
-/// processes is counted by user *and* user namespace, so it holds inside bubblewrap, for all but root.
+/// processes is counted by user *and* user namespace, so it holds inside bubblewrap, for all but
+/// root.
 fn limit(spec: &InitSpec) {
     let set = |resource, value: Option<u64>| {
         if value.is_some() {

@@ -1,5 +1,5 @@
-//! What the provider and the shim say to each other: files that describe the sandbox, and one request
-//! and one reply a connection, each a line of JSON. A write's bytes follow its line.
+//! What the provider and the shim say to each other: files that describe the sandbox, and one
+//! request and one reply a connection, each a line of JSON. A write's bytes follow its line.
 
 use std::path::PathBuf;
 

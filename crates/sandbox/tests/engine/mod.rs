@@ -1,8 +1,9 @@
-//! A container engine for tests: one that is running, or one of our own, which goes when it is dropped.
+//! A container engine for tests: one that is running, or one of our own, which goes when it is
+//! dropped.
 //!
-//! Our own engine has its data, its socket and its PID file in a directory of its own, so it disturbs
-//! no other; it gets no bridge and no firewall rules, because tests need no network. It is told to end
-//! when the test ends, and by the kernel if the test is killed.
+//! Our own engine has its data, its socket and its PID file in a directory of its own, so it
+//! disturbs no other; it gets no bridge and no firewall rules, because tests need no network. It is
+//! told to end when the test ends, and by the kernel if the test is killed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

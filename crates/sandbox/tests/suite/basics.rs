@@ -190,7 +190,7 @@ pub(crate) async fn exit_signals_are_told_from_exit_codes<W: World>(world: &W) {
 
 pub(crate) async fn a_sandbox_whose_lease_is_not_renewed_dies_before_it_ends<W: World>(world: &W) {
     let subject = Subject::new(world, "trap '' TERM; echo up; while :; do $B sleep 1; done");
-    let until = subject.until(Span::from_millis(2_500));
+    let until = subject.until(Span::from_secs(6));
     subject.provider.prepare(&subject.fence, &subject.plan, until).await.unwrap();
     subject.provider.start(&subject.fence, until).await.unwrap();
     subject.see("up").await;
@@ -217,11 +217,11 @@ pub(crate) async fn a_sandbox_that_is_never_started_dies_with_its_lease<W: World
 
 pub(crate) async fn renewals_keep_it_alive<W: World>(world: &W) {
     let subject = Subject::new(world, "echo up; $B sleep 1000");
-    let step = Span::from_millis(2_000);
+    let step = Span::from_secs(6);
     let until = subject.until(step);
     subject.provider.prepare(&subject.fence, &subject.plan, until).await.unwrap();
     subject.provider.start(&subject.fence, until).await.unwrap();
-    let enough = subject.until(Span::from_millis(4_500));
+    let enough = subject.until(Span::from_secs(8));
     while subject.provider.moment() < enough {
         subject.provider.renew(&subject.fence, subject.until(step)).await.unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;

@@ -19,8 +19,8 @@ fn assert_proven(receipt: &Receipt) {
 pub(crate) async fn daemons_that_ignore_signals<W: World>(world: &W) {
     let script = "trap '' TERM HUP INT; i=0; while [ $i -lt 10 ]; do i=$((i+1)); \
                   ($B setsid $B sh -c 'trap \"\" TERM HUP INT; \
-                  ($B setsid $B sh -c \"while :; do $B sleep 1; done\" </dev/null >/dev/null 2>&1 &)' \
-                  &); done; echo up; while :; do $B sleep 1; done";
+                  ($B setsid $B sh -c \"while :; do $B sleep 1; done\" \
+                  </dev/null >/dev/null 2>&1 &)' &); done; echo up; while :; do $B sleep 1; done";
     let subject = Subject::new(world, script);
     subject.start().await;
     subject.see("up").await;
@@ -47,8 +47,8 @@ pub(crate) async fn a_fork_bomb<W: World>(world: &W) {
     }
     subject.start().await;
     subject.see("up").await;
-    // About as many again are zombies, which count against the limit.
-    eventually("it has grown", || marked(subject.fence.sandbox).len() > 20).await;
+    // A shell that cannot fork ends, and stays as a zombie that counts against the limit.
+    eventually("it has grown", || marked(subject.fence.sandbox).len() > 5).await;
     if subject.provider.capabilities().process_limit {
         let count = marked(subject.fence.sandbox).len();
         assert!(count <= limit as usize + 8, "{count} processes");
@@ -104,14 +104,15 @@ pub(crate) async fn closes_its_output_and_runs_on<W: World>(world: &W) {
     assert!(!marked(subject.fence.sandbox).is_empty());
     std::fs::write(subject.plan.tree.join("off"), "").unwrap();
     let (bytes, end) = subject.finish().await;
-    assert_eq!(String::from_utf8_lossy(&bytes), "first\nsecond\n");
+    // The two streams are two pipes: nobody knows which was written first.
+    assert!(bytes == b"first\nsecond\n" || bytes == b"second\nfirst\n");
     assert_eq!(end.exit, Exit::Code(4));
     subject.destroy().await;
 }
 
 pub(crate) async fn fills_its_disk<W: World>(world: &W) {
-    let script = "$B dd if=/dev/zero of=/tmp/fill bs=1M count=100; $B wc -c < /tmp/fill; echo full; \
-                  $B sleep 1000";
+    let script = "$B dd if=/dev/zero of=/tmp/fill bs=1M count=100; $B wc -c < /tmp/fill; \
+                  echo full; $B sleep 1000";
     let mut subject = Subject::new(world, script);
     if !subject.provider.capabilities().isolation {
         return fills_one_file(world).await;

@@ -1,8 +1,8 @@
 //! The conformance suite: what every provider must hold, whatever the agent does.
 //!
-//! Each case is a function over a [`World`], which knows how to open a provider and how to look at its
-//! processes from outside. The agents are scripts for busybox, so that the same ones run in a process
-//! sandbox and in a container.
+//! Each case is a function over a [`World`], which knows how to open a provider and how to look at
+//! its processes from outside. The agents are scripts for busybox, so that the same ones run in a
+//! process sandbox and in a container.
 
 pub(crate) mod basics;
 pub(crate) mod hostile;
@@ -34,8 +34,8 @@ const AT_A_TIME: usize = 4;
 /// No case takes longer.
 const CASE_LIMIT: Duration = Duration::from_secs(90);
 
-/// Runs every case in this world, and fails with the names of those that failed. With `BELAY_CASE` set,
-/// only the cases whose name contains it.
+/// Runs every case in this world, and fails with the names of those that failed. With `BELAY_CASE`
+/// set, only the cases whose name contains it.
 pub(crate) fn run_all<W: World>(title: &str, world: W) {
     let filter = std::env::var("BELAY_CASE").unwrap_or_default();
     let waiting: Vec<Case<W>> =

@@ -139,8 +139,8 @@ impl Copy {
         String::from_utf8_lossy(&self.buffer[..count]).into_owned()
     }
 
-    /// Takes standard input at an offset; what is known already is skipped. Says where the next byte
-    /// goes, which is less than asked for when the agent does not read.
+    /// Takes standard input at an offset; what is known already is skipped. Says where the next
+    /// byte goes, which is less than asked for when the agent does not read.
     pub(super) fn take_input(
         &mut self,
         offset: u64,
