@@ -8,9 +8,8 @@
 //!
 //! Rules for every implementation, held by the conformance suite:
 //!
-//! - The caller draws the [`SandboxId`] and records it *before* it calls `prepare`, so a stop
-//! always
-//!   has something to name.
+//! - The caller draws the [`SandboxId`] and records it *before* it calls `prepare`, so that a stop
+//!   always has something to name.
 //! - Every call may be repeated: the second one finds what the first one did. Every call is bounded
 //!   in time.
 //! - What changes something carries a [`Fence`]; a lower epoch is refused with

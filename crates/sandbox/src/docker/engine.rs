@@ -232,11 +232,8 @@ impl Engine {
             .map_err(|error| Error::Engine { operation, source: Box::new(error) })?;
         let mut listed = Vec::new();
         for container in found {
-            if let Some(mut entry) = from_labels(&container.labels)
-                && let Some(state) = self.state(&container.id).await?
-            {
-                entry.phase = state.phase;
-                listed.push(entry);
+            if let Some(entry) = from_labels(&container.labels) {
+                listed.push(Listed { phase: phase_of(&container.state), ..entry });
             }
         }
         listed.sort_by_key(|listed| listed.sandbox);
@@ -285,9 +282,19 @@ impl From<Inspected> for State {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Summary {
-    id: String,
+    state: String,
     #[serde(default)]
     labels: HashMap<String, String>,
+}
+
+/// How far a container has come, by the engine's word for it; Docker and Podman have several.
+fn phase_of(word: &str) -> Phase {
+    match word {
+        "created" | "configured" | "initialized" => Phase::Prepared,
+        "running" | "restarting" | "stopping" => Phase::Running,
+        "paused" => Phase::Paused,
+        _ => Phase::Ended,
+    }
 }
 
 /// Asks the engine something: the status and the body of its answer.
