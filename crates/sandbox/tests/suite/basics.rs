@@ -205,7 +205,7 @@ pub(crate) async fn a_sandbox_whose_lease_is_not_renewed_dies_before_it_ends<W: 
 
 pub(crate) async fn a_sandbox_that_is_never_started_dies_with_its_lease<W: World>(world: &W) {
     let subject = Subject::new(world, "echo ran > ran");
-    let until = subject.until(Span::from_millis(1_500));
+    let until = subject.until(Span::from_secs(3));
     subject.provider.prepare(&subject.fence, &subject.plan, until).await.unwrap();
     eventually("its lease is over", || subject.provider.moment() >= until).await;
     let started = subject.provider.start(&subject.fence, subject.until(LONG)).await;

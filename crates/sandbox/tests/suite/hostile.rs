@@ -35,7 +35,7 @@ pub(crate) async fn daemons_that_ignore_signals<W: World>(world: &W) {
 
 pub(crate) async fn a_fork_bomb<W: World>(world: &W) {
     let script = "trap '' TERM; echo up; bomb() { (bomb) & (bomb) & exec $B sleep 1000; }; \
-                  bomb 2>/dev/null";
+                  (bomb 2>/dev/null) & exec $B sleep 1000";
     let mut subject = Subject::new(world, script);
     let limit = 60;
     subject.plan.limits = Limits { processes: Some(limit), ..Limits::default() };

@@ -70,7 +70,7 @@ impl<'w, W: World> Subject<'w, W> {
         plan.env.insert("PATH".into(), "/usr/bin:/bin".into());
         plan.margins = Margins {
             grace: Span::from_millis(200),
-            kill_bound: Span::from_millis(500),
+            kill_bound: Span::from_secs(2),
             drift: Span::from_millis(50),
         };
         world.complete(&mut plan);
