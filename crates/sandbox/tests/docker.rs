@@ -1,0 +1,201 @@
+//! The conformance suite on the Docker provider, against a real engine, and what only containers
+//! have.
+
+mod engine;
+mod suite;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use belay_kernel::{SandboxId, SnapshotId, Span};
+use belay_sandbox::{
+    Base, DockerConfig, DockerProvider, Error, Installation, Network, Plan, Provider, Refusal,
+    ShimProgram, SnapshotKind,
+};
+use engine::{IMAGE, TestEngine};
+use suite::world::{LONG, Scratch, Subject, World, installation, unique};
+
+struct DockerWorld {
+    scratch: Scratch,
+    installation: Installation,
+    engine: Arc<TestEngine>,
+}
+
+impl DockerWorld {
+    fn new(engine: &Arc<TestEngine>) -> Self {
+        let engine = Arc::clone(engine);
+        Self { scratch: Scratch::new(), installation: installation(), engine }
+    }
+
+    fn config(&self) -> DockerConfig {
+        DockerConfig {
+            root: self.scratch.path().join("belay"),
+            installation: self.installation,
+            shim: ShimProgram { path: env!("CARGO_BIN_EXE_belay-shim").into(), leading: vec![] },
+            socket: self.engine.socket.clone(),
+            user: (65_534, 65_534),
+        }
+    }
+}
+
+impl World for DockerWorld {
+    type Provider = DockerProvider;
+
+    fn open(&self) -> DockerProvider {
+        DockerProvider::open(self.config()).unwrap()
+    }
+
+    fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    fn busybox(&self) -> &str {
+        "/bin/busybox"
+    }
+
+    fn complete(&self, plan: &mut Plan) {
+        plan.image = Some(IMAGE.into());
+        // The engine of the tests has no bridge.
+        plan.network = Network::Cut;
+    }
+
+    fn truncate(&self, snapshot: SnapshotId) {
+        let path = self.scratch.path().join(format!("belay/snapshots/{snapshot}.tar.zst"));
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    }
+
+    fn assert_nothing_left(&self, sandbox: SandboxId) {
+        let filter = format!("label=belay.sandbox={sandbox}");
+        let running = self.engine.command(&["ps", "-q", "--filter", &filter]);
+        assert_eq!(running, "", "a container is running");
+        let all = self.engine.command(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
+        for id in all.lines() {
+            for hierarchy in ["", "unified", "pids", "memory", "cpu"] {
+                let path = Path::new("/sys/fs/cgroup").join(hierarchy).join("docker").join(id);
+                assert!(!path.exists(), "a cgroup is left: {}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn docker_conformance() {
+    let Some(engine) = TestEngine::find() else {
+        return suite::say("skipped: no engine answers, and only root can start one");
+    };
+    let engine = Arc::new(engine);
+    suite::run_all("docker", DockerWorld::new(&engine));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = DockerWorld::new(&engine);
+        an_absent_image_names_the_command_that_gets_it(&world).await;
+        the_container_is_locked_down(&world).await;
+        a_commit_keeps_the_containers_own_files(&world).await;
+        a_killed_pid_1_is_seen(&world).await;
+    });
+    let left = engine.command(&["ps", "-aq", "--filter", "label=belay.sandbox"]);
+    assert_eq!(left, "", "containers are left behind");
+}
+
+async fn an_absent_image_names_the_command_that_gets_it(world: &DockerWorld) {
+    let mut subject = Subject::new(world, "true");
+    subject.plan.image = Some("example.org/absent:7".into());
+    let until = subject.until(LONG);
+    let error = subject.provider.prepare(&subject.fence, &subject.plan, until).await.unwrap_err();
+    let image = "example.org/absent:7".to_owned();
+    let command = "docker pull example.org/absent:7".to_owned();
+    assert_eq!(error.refusal(), Some(&Refusal::ImageMissing { image, command }));
+    assert!(
+        !world.scratch.path().join(format!("belay/sandboxes/{}", subject.fence.sandbox)).exists()
+    );
+}
+
+async fn the_container_is_locked_down(world: &DockerWorld) {
+    let script = "$B id -u; $B grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; \
+                  $B ls /proc/1/fd; echo x > /.belay/box/orders.json; kill -9 1; kill -STOP 1; \
+                  echo alive; $B sleep 1000";
+    let mut subject = Subject::new(world, script);
+    subject.plan.limits.memory_bytes = Some(256 << 20);
+    subject.plan.limits.processes = Some(50);
+    subject.plan.limits.cpu_millis = Some(500);
+    subject.start().await;
+    let text = String::from_utf8(subject.see("alive").await).unwrap();
+    assert!(text.contains("65534\n"), "{text}");
+    assert!(text.contains("CapEff:\t0000000000000000"), "{text}");
+    assert!(text.contains("CapBnd:\t0000000000000000"), "{text}");
+    assert!(text.contains("NoNewPrivs:\t1"), "{text}");
+    assert!(text.contains("'/proc/1/fd': Permission denied"), "{text}");
+    assert!(text.contains("Read-only file system") || text.contains("Permission denied"), "{text}");
+    let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
+    let format = "{{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.NanoCpus}} \
+                  {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}} {{.Config.User}}";
+    let seen = world.engine.command(&["inspect", "--format", format, &name]);
+    assert_eq!(seen.trim(), "268435456 58 500000000 true [ALL] 65534:65534");
+    subject.stop(Span::ZERO).await;
+    subject.destroy().await;
+}
+
+async fn a_commit_keeps_the_containers_own_files(world: &DockerWorld) {
+    let mut subject = Subject::new(world, "echo kept > /home/file; echo up; $B sleep 1000");
+    subject.plan.base = Base::Writable;
+    subject.plan.argv =
+        [world.busybox(), "sh", "-c", "echo up; $B sleep 1000"].map(Into::into).into();
+    subject.start().await;
+    subject.see("up").await;
+    let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
+    let write = ["exec", "-u", "0", &name, "/bin/busybox", "touch", "/home/kept"];
+    world.engine.command(&write);
+    let id = SnapshotId::from_bits(unique());
+    subject.provider.snapshot(&subject.fence, id, SnapshotKind::Files).await.unwrap();
+    subject.stop(Span::ZERO).await;
+    let mut copy = Subject::new(world, "$B ls /home");
+    copy.plan.base = Base::Writable;
+    copy.provider.restore(&copy.fence, id, &copy.plan, copy.until(LONG)).await.unwrap();
+    copy.provider.start(&copy.fence, copy.until(LONG)).await.unwrap();
+    assert_eq!(copy.finish().await.0, b"kept\n");
+    copy.destroy().await;
+    subject.destroy().await;
+    world.open().forget(id).await.unwrap();
+    let images = world.engine.command(&["images", "-q", "belay-snapshot"]);
+    assert_eq!(images, "");
+}
+
+async fn a_killed_pid_1_is_seen(world: &DockerWorld) {
+    let subject = Subject::new(world, "echo up; $B sleep 1000");
+    subject.start().await;
+    subject.see("up").await;
+    let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
+    world.engine.command(&["kill", &name]);
+    let (bytes, end) = subject.finish().await;
+    assert_eq!(bytes, b"up\n");
+    assert_eq!(end.reason, belay_sandbox::EndReason::ShimLost);
+    subject.assert_gone();
+    subject.destroy().await;
+}
+
+#[test]
+fn an_engine_that_is_down_is_named() {
+    let scratch = Scratch::new();
+    let socket = scratch.path().join("nobody.sock");
+    let config = DockerConfig {
+        root: scratch.path().join("belay"),
+        installation: installation(),
+        shim: ShimProgram { path: env!("CARGO_BIN_EXE_belay-shim").into(), leading: vec![] },
+        socket: socket.clone(),
+        user: (65_534, 65_534),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let opened = DockerProvider::open(config);
+    let error = match opened {
+        Ok(provider) => runtime.block_on(provider.list()).unwrap_err(),
+        Err(error) => error,
+    };
+    match error {
+        Error::EngineDown { address, .. } => assert_eq!(address, socket.to_str().unwrap()),
+        other => panic!("{other:?}"),
+    }
+    let sandboxes = scratch.path().join("belay/sandboxes");
+    let left = std::fs::read_dir(sandboxes).map_or(0, Iterator::count);
+    assert_eq!(left, 0);
+}
