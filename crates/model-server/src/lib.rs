@@ -7,9 +7,12 @@
 //! outside what an agent sent. Plain threads: one per connection, none outlives the server by more
 //! than its own connection.
 //!
+//! Beside it, [`clis`] installs the agents' real CLIs, pinned, for the same tests.
+//!
 //! Nothing of the product depends on this crate; tests do.
 
 mod api;
+pub mod clis;
 mod http;
 mod mcp;
 mod script;

@@ -374,7 +374,7 @@ fn completed(item: Part<'_>, notes: &mut Notes<'_>) {
         }
         "commandExecution" | "fileChange" | "mcpToolCall" | "dynamicToolCall" | "webSearch"
         | "imageView" | "imageGeneration" | "sleep" => {
-            close(&item, EventKind::ToolCompleted, notes)
+            close(&item, EventKind::ToolCompleted, notes);
         }
         "collabAgentToolCall" => close(&item, EventKind::SubagentCompleted, notes),
         "userMessage" | "hookPrompt" | "functionCallOutput" | "contextCompaction"

@@ -1,0 +1,221 @@
+//! A driver: runs a plan as a runner would, feeds the reader, writes what it asks for.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use belay_agent::{
+    Exit, Interrupt, Judgement, Launch, LaunchPlan, Observation, Question, Reader, Seen, Stdin,
+    Turn,
+};
+use belay_kernel::Timestamp;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::case::Place;
+
+/// Longer than any of these turns takes, on a busy machine.
+const TURN_LIMIT: Duration = Duration::from_secs(90);
+/// How long an agent may linger after its turn.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// What came of a run.
+pub struct Run {
+    pub seen: Vec<Seen>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+    pub exit: Exit,
+    pub judgement: Judgement,
+    pub reader: Reader,
+    /// From the first byte of output that ended the turn until its observations were there.
+    pub reading: Duration,
+}
+
+impl Run {
+    pub fn what(&self) -> impl Iterator<Item = &Observation> {
+        self.seen.iter().map(|seen| &seen.what)
+    }
+
+    /// Everything about the run, for a failing test.
+    pub fn story(&self) -> String {
+        let seen: String = self.what().map(|what| format!("  {what:?}\n")).collect();
+        format!("{:?} → {:?}\n{seen}stderr: {}", self.exit, self.judgement, self.stderr)
+    }
+
+    #[track_caller]
+    pub fn succeeded(&self) -> &Self {
+        assert_eq!(self.judgement, Judgement::Succeeded, "{}", self.story());
+        self
+    }
+}
+
+/// What a test does while the agent runs.
+pub struct Hands<'a> {
+    reader: &'a mut Reader,
+    stdin: &'a mut Option<ChildStdin>,
+    plan: &'a LaunchPlan,
+    group: Pid,
+}
+
+impl Hands<'_> {
+    /// Answers the question that is held.
+    pub fn answer(&mut self, answer: &str) {
+        let key = self.reader.questions().next().expect("a question is held").key.clone();
+        let bytes = self.reader.answer(&key, answer).expect("the answer is taken");
+        self.write(&bytes);
+    }
+
+    /// The question that is held, if one is.
+    pub fn question(&self) -> Option<&Question> {
+        self.reader.questions().next()
+    }
+
+    /// Ends the turn in the way that the plan says.
+    pub fn interrupt(&mut self) {
+        match self.plan.interrupt {
+            Interrupt::Message => {
+                let bytes = self.reader.interrupt().expect("the turn can be interrupted");
+                self.write(&bytes);
+            }
+            Interrupt::Signal => {
+                // Some CLIs take only the second signal for an order.
+                let _ = kill_process_group(self.group, Signal::INT);
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // An agent that is gone cannot read; its exit says so.
+        if let Some(stdin) = self.stdin {
+            let _ = stdin.write_all(bytes).and_then(|()| stdin.flush());
+        }
+    }
+}
+
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
+}
+
+/// Runs a launch to its end. `each` is called after every read and on every tick.
+pub fn run(place: &Place, launch: &Launch, mut each: impl FnMut(&[Seen], &mut Hands<'_>)) -> Run {
+    let agent = place.case.agent();
+    let plan = agent.plan(launch).expect("the launch is sound");
+    let mut reader = agent.reader(launch);
+    let mut child = spawn(&plan);
+    let group = Pid::from_child(&child);
+    let (bytes, stderr) = (pipe(child.stdout.take().unwrap()), pipe(child.stderr.take().unwrap()));
+    let mut stdin = child.stdin.take();
+    let first = match &plan.stdin {
+        Stdin::Whole(first) | Stdin::Open(first) => first.clone(),
+    };
+    let _ = stdin.as_mut().unwrap().write_all(&first);
+    if matches!(plan.stdin, Stdin::Whole(_)) {
+        stdin = None;
+    }
+    let (mut seen, mut stdout, mut done) = (Vec::new(), Vec::new(), 0);
+    let mut reading = Duration::ZERO;
+    let deadline = Instant::now() + TURN_LIMIT;
+    let mut quiet_since = Instant::now();
+    loop {
+        match bytes.recv_timeout(Duration::from_millis(20)) {
+            Ok(chunk) => {
+                let before = Instant::now();
+                reader.push(now(), &chunk, &mut seen);
+                reading += before.elapsed();
+                stdout.extend(chunk);
+                quiet_since = Instant::now();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let mut hands = Hands { reader: &mut reader, stdin: &mut stdin, plan: &plan, group };
+        for seen in &seen[done..] {
+            if let Observation::Write(write) = &seen.what {
+                hands.write(&write.bytes);
+            }
+        }
+        done = seen.len();
+        each(&seen, &mut hands);
+        let ended = matches!(reader.turn(), Turn::Ended(_));
+        if ended {
+            stdin = None;
+        }
+        let lingers = ended && quiet_since.elapsed() > LINGER;
+        if lingers || Instant::now() > deadline {
+            break;
+        }
+    }
+    drop(stdin);
+    let exit = end(&mut child, group, deadline);
+    while let Ok(chunk) = bytes.recv_timeout(Duration::from_millis(500)) {
+        reader.push(now(), &chunk, &mut seen);
+        stdout.extend(chunk);
+    }
+    let judgement = reader.finish(now(), exit, &mut seen);
+    let stderr = String::from_utf8_lossy(&stderr.try_iter().flatten().collect::<Vec<_>>()).into();
+    assert_eq!(reader.taken(), stdout.len() as u64, "every byte is accounted for");
+    Run { seen, stdout, stderr, exit, judgement, reader, reading }
+}
+
+fn spawn(plan: &LaunchPlan) -> Child {
+    for directory in &plan.directories {
+        fs::create_dir_all(directory).unwrap();
+    }
+    for file in &plan.files {
+        fs::write(&file.path, &file.contents).unwrap();
+    }
+    Command::new(&plan.argv[0])
+        .args(&plan.argv[1..])
+        .env_clear()
+        .envs(&plan.environment)
+        .current_dir(&plan.work_dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("the agent starts")
+}
+
+fn pipe(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (to, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count) = from.read(&mut buffer) {
+            if count == 0 || to.send(buffer[..count].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Waits for the exit, and ends the group of an agent that does not come to it.
+fn end(child: &mut Child, group: Pid, deadline: Instant) -> Exit {
+    let patience = (Instant::now() + Duration::from_secs(5)).min(deadline);
+    let mut status = child.try_wait().unwrap();
+    while status.is_none() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+        status = child.try_wait().unwrap();
+    }
+    // What is left of the group, also after an orderly exit, is ended.
+    let _ = kill_process_group(group, Signal::KILL);
+    match status {
+        Some(status) => exit_of(status),
+        None => {
+            child.wait().unwrap();
+            Exit::Ended
+        }
+    }
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Unseen,
+    }
+}
