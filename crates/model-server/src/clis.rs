@@ -64,8 +64,10 @@ pub fn install(base: &Path) -> Result<PathBuf, InstallError> {
 }
 
 fn run_npm(directory: &Path) -> Result<(), InstallError> {
+    // Not `npm ci`: it refuses a lock file that lacks the packages of other platforms, and a
+    // registry that does not carry them makes such a file. `npm install` keeps to the lock too.
     let output = Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund", "--loglevel=error"])
+        .args(["install", "--no-audit", "--no-fund", "--loglevel=error"])
         .current_dir(directory)
         .stdin(Stdio::null())
         .output()

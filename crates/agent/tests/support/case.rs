@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// An agent under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Case {
+pub(crate) enum Case {
     Claude,
     Codex,
     Gemini,
@@ -27,7 +27,7 @@ pub enum Case {
 }
 
 impl Case {
-    pub fn agent(self) -> Agent {
+    pub(crate) fn agent(self) -> Agent {
         match self {
             Self::Claude => Agent::Claude,
             Self::Codex => Agent::Codex,
@@ -49,14 +49,14 @@ impl Case {
     }
 
     /// The name of its fixtures, with the version that made them.
-    pub fn label(self) -> String {
+    pub(crate) fn label(self) -> String {
         let acp = if self.agent() == Agent::Acp { "-acp" } else { "" };
         let version = self.behind().facts().tested.expect("a real agent has a tested version");
         format!("{}{acp}-{version}", self.behind())
     }
 
     /// A script's line that runs a shell command.
-    pub fn shell(self, command: &str) -> String {
+    pub(crate) fn shell(self, command: &str) -> String {
         let (tool, input) = match self.behind() {
             Agent::Claude => ("Bash", json!({"command": command, "description": "x"})),
             Agent::Codex => ("exec_command", json!({"cmd": command, "yield_time_ms": 30_000})),
@@ -67,7 +67,7 @@ impl Case {
     }
 
     /// A script's line that writes a file with the agent's own tool for that.
-    pub fn edit(self, path: &Path) -> String {
+    pub(crate) fn edit(self, path: &Path) -> String {
         let path = path.to_str().unwrap();
         let (tool, input) = match self.behind() {
             Agent::Claude => ("Write", json!({"file_path": path, "content": "hello\n"})),
@@ -83,7 +83,7 @@ impl Case {
     }
 
     /// A script's line that calls the tool of Belay's MCP server.
-    pub fn ask_by_mcp(self) -> String {
+    pub(crate) fn ask_by_mcp(self) -> String {
         let tool = match self.behind() {
             Agent::Claude => "mcp__belay__ask_user",
             Agent::Codex => "mcp__belay/ask_user",
@@ -96,16 +96,16 @@ impl Case {
 }
 
 /// A place of its own for one test: a home, a tree, a model.
-pub struct Place {
-    pub case: Case,
-    pub root: PathBuf,
-    pub server: ModelServer,
+pub(crate) struct Place {
+    pub(crate) case: Case,
+    pub(crate) root: PathBuf,
+    pub(crate) server: ModelServer,
 }
 
 static PLACES: AtomicU32 = AtomicU32::new(0);
 
 impl Place {
-    pub fn new(case: Case, name: &str, script: &str) -> Self {
+    pub(crate) fn new(case: Case, name: &str, script: &str) -> Self {
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let folder = format!("{case:?}-{name}-{}-{number}", std::process::id());
         let root = Path::new(super::BASE).join("places").join(folder);
@@ -115,20 +115,20 @@ impl Place {
         Self { case, root, server }
     }
 
-    pub fn tree(&self) -> PathBuf {
+    pub(crate) fn tree(&self) -> PathBuf {
         self.root.join("tree")
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.root.join("state")
     }
 
-    pub fn script(&self, script: &str) {
+    pub(crate) fn script(&self, script: &str) {
         self.server.set_script(script.parse().unwrap());
     }
 
     /// A launch of this agent on this model.
-    pub fn launch(&self, prompt: &str) -> Launch {
+    pub(crate) fn launch(&self, prompt: &str) -> Launch {
         let text = |path: PathBuf| path.to_str().unwrap().to_owned();
         let number = u128::from(PLACES.fetch_add(1, Ordering::Relaxed));
         let bits = (u128::from(std::process::id()) << 64) | number;

@@ -22,37 +22,37 @@ const TURN_LIMIT: Duration = Duration::from_secs(90);
 const LINGER: Duration = Duration::from_secs(10);
 
 /// What came of a run.
-pub struct Run {
-    pub seen: Vec<Seen>,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
-    pub exit: Exit,
-    pub judgement: Judgement,
-    pub reader: Reader,
+pub(crate) struct Run {
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+    pub(crate) exit: Exit,
+    pub(crate) judgement: Judgement,
+    pub(crate) reader: Reader,
     /// From the first byte of output that ended the turn until its observations were there.
-    pub reading: Duration,
+    pub(crate) reading: Duration,
 }
 
 impl Run {
-    pub fn what(&self) -> impl Iterator<Item = &Observation> {
+    pub(crate) fn what(&self) -> impl Iterator<Item = &Observation> {
         self.seen.iter().map(|seen| &seen.what)
     }
 
     /// Everything about the run, for a failing test.
-    pub fn story(&self) -> String {
+    pub(crate) fn story(&self) -> String {
         let seen: String = self.what().map(|what| format!("  {what:?}\n")).collect();
         format!("{:?} → {:?}\n{seen}stderr: {}", self.exit, self.judgement, self.stderr)
     }
 
     #[track_caller]
-    pub fn succeeded(&self) -> &Self {
+    pub(crate) fn succeeded(&self) -> &Self {
         assert_eq!(self.judgement, Judgement::Succeeded, "{}", self.story());
         self
     }
 }
 
 /// What a test does while the agent runs.
-pub struct Hands<'a> {
+pub(crate) struct Hands<'a> {
     reader: &'a mut Reader,
     stdin: &'a mut Option<ChildStdin>,
     plan: &'a LaunchPlan,
@@ -61,19 +61,19 @@ pub struct Hands<'a> {
 
 impl Hands<'_> {
     /// Answers the question that is held.
-    pub fn answer(&mut self, answer: &str) {
+    pub(crate) fn answer(&mut self, answer: &str) {
         let key = self.reader.questions().next().expect("a question is held").key.clone();
         let bytes = self.reader.answer(&key, answer).expect("the answer is taken");
         self.write(&bytes);
     }
 
     /// The question that is held, if one is.
-    pub fn question(&self) -> Option<&Question> {
+    pub(crate) fn question(&self) -> Option<&Question> {
         self.reader.questions().next()
     }
 
     /// Ends the turn in the way that the plan says.
-    pub fn interrupt(&mut self) {
+    pub(crate) fn interrupt(&mut self) {
         match self.plan.interrupt {
             Interrupt::Message => {
                 let bytes = self.reader.interrupt().expect("the turn can be interrupted");
@@ -94,13 +94,17 @@ impl Hands<'_> {
     }
 }
 
-pub fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
 /// Runs a launch to its end. `each` is called after every read and on every tick.
-pub fn run(place: &Place, launch: &Launch, mut each: impl FnMut(&[Seen], &mut Hands<'_>)) -> Run {
+pub(crate) fn run(
+    place: &Place,
+    launch: &Launch,
+    mut each: impl FnMut(&[Seen], &mut Hands<'_>),
+) -> Run {
     let agent = place.case.agent();
     let plan = agent.plan(launch).expect("the launch is sound");
     let mut reader = agent.reader(launch);

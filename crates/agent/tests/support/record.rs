@@ -11,21 +11,21 @@ use super::case::Place;
 use super::drive::Run;
 
 /// Where fixtures are.
-pub const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+pub(crate) const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
 /// What a reader must be told beside the stream.
 #[derive(Serialize, Deserialize, Clone, Debug)]
-pub struct Setting {
-    pub agent: Agent,
+pub(crate) struct Setting {
+    pub(crate) agent: Agent,
     /// The conversation that was resumed, if one was.
-    pub resumed: Option<String>,
+    pub(crate) resumed: Option<String>,
     /// Whether the agent was to ask for permission.
-    pub asks: bool,
-    pub exit: Exit,
+    pub(crate) asks: bool,
+    pub(crate) exit: Exit,
 }
 
 /// Keeps the run as a fixture, if recordings are asked for.
-pub fn record(place: &Place, launch: &Launch, scenario: &str, run: &Run) {
+pub(crate) fn record(place: &Place, launch: &Launch, scenario: &str, run: &Run) {
     if std::env::var_os("BELAY_RECORD_FIXTURES").is_none() {
         return;
     }
