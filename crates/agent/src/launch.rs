@@ -275,6 +275,16 @@ pub enum Stdin {
     Open(Vec<u8>),
 }
 
+/// What the agent's standard output has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stdout {
+    /// A pipe will do.
+    Pipe,
+    /// A regular file, read while it grows: the agent exits before a pipe is drained, and what was
+    /// still in it is lost.
+    File,
+}
+
 /// A file to be written before the start, readable by the agent alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlannedFile {
@@ -302,6 +312,8 @@ pub struct LaunchPlan {
     pub environment: BTreeMap<String, String>,
     /// Standard input.
     pub stdin: Stdin,
+    /// Standard output.
+    pub stdout: Stdout,
     /// Directories to be made first, for the agent alone.
     pub directories: Vec<String>,
     /// Files to be written first.
@@ -321,6 +333,7 @@ impl LaunchPlan {
             argv,
             environment: launch.variables(),
             stdin,
+            stdout: Stdout::Pipe,
             directories: vec![launch.state_dir.clone()],
             files: Vec::new(),
             work_dir: launch.work_dir.clone(),

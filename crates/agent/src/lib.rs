@@ -32,7 +32,7 @@ pub use detect::{Credentials, Found, Machine, detect, detect_one};
 pub use judge::{Exit, Judgement, judge};
 pub use launch::{
     BelayEnvironment, Conversation, Interrupt, Launch, LaunchPlan, LaunchRefusal, McpServer,
-    Permissions, PlannedFile, Stdin,
+    Permissions, PlannedFile, Stdin, Stdout,
 };
 pub use notes::Turn;
 pub use observation::{

@@ -1,5 +1,5 @@
-//! MCP over HTTP, as much as shows whether an agent reached the server it was pointed at: one tool,
-//! `ask_user`, whose answer is fixed. Calls are seen in the server's list of requests.
+//! MCP over HTTP, as much as shows whether an agent reached the server it was pointed at: two tools
+//! of Belay's names, whose answer is fixed. Calls are seen in the server's list of requests.
 
 use std::io;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::http::{self, Incoming};
 
-/// What the tool answers.
+/// What the tools answer.
 const ANSWER: &str = "The person says: blue.";
 
 pub(crate) fn answer(stream: &TcpStream, incoming: &Incoming, body: &Value) -> io::Result<()> {
@@ -24,15 +24,10 @@ pub(crate) fn answer(stream: &TcpStream, incoming: &Incoming, body: &Value) -> i
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "belay", "version": "0"},
         }),
-        "tools/list" => json!({"tools": [{
-            "name": "ask_user",
-            "description": "Ask the person who gave you this task.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {"text": {"type": "string"}},
-                "required": ["text"],
-            },
-        }]}),
+        "tools/list" => json!({"tools": [
+            tool("ask_user", "Ask the person who gave you this task."),
+            tool("report_progress", "Say how far you are."),
+        ]}),
         "tools/call" => json!({"content": [{"type": "text", "text": ANSWER}], "isError": false}),
         "ping" => json!({}),
         method => {
@@ -43,4 +38,16 @@ pub(crate) fn answer(stream: &TcpStream, incoming: &Incoming, body: &Value) -> i
     };
     let reply = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
     http::respond(stream, 200, &[], "application/json", reply.as_bytes())
+}
+
+fn tool(name: &str, description: &str) -> Value {
+    json!({
+        "name": name,
+        "description": description,
+        "inputSchema": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+        },
+    })
 }

@@ -222,9 +222,18 @@ fn pairs(text: &str) -> Result<Vec<(&str, u64)>, String> {
         .collect()
 }
 
-/// Text of exactly `bytes` bytes, in lines, so that it looks like output.
+/// Text of exactly `bytes` bytes, in lines that differ, so that it looks like output and not like a
+/// model that repeats itself, which agents look out for.
 fn filler(bytes: usize) -> String {
-    "The quick brown fox jumps over the lazy dog.\n".chars().cycle().take(bytes).collect()
+    let mut text = String::with_capacity(bytes + 80);
+    let mut number: u64 = 0;
+    while text.len() < bytes {
+        number += 1;
+        let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        text.push_str(&format!("{number}. {word:016x} leads to {:x}.\n", word.rotate_left(17)));
+    }
+    text.truncate(bytes);
+    text
 }
 
 #[cfg(test)]

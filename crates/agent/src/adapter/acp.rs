@@ -277,14 +277,10 @@ impl Acp {
             "agent_thought_chunk" => {
                 self.chunks.thought(text_of(update.content).or_empty(), notes);
             }
-            "tool_call" => {
-                self.chunks.flush(notes);
-                opened_tool(update, notes);
-                closed_tool(update, notes);
-            }
-            "tool_call_update" => {
+            "tool_call" | "tool_call_update" => {
                 self.chunks.flush(notes);
                 self.permission.tool_moved(update.tool_call_id.or_empty(), notes);
+                moved_tool(update, notes);
                 closed_tool(update, notes);
             }
             "user_message_chunk"
@@ -332,7 +328,16 @@ impl Dialect for Acp {
         match message.kind() {
             Kind::Response { id, result } => self.response(id, result, notes),
             Kind::Request { id, method: "session/request_permission" } => {
+                #[derive(Deserialize)]
+                struct Wanted<'a> {
+                    #[serde(rename = "toolCall", borrow, default)]
+                    tool_call: Part<'a>,
+                }
                 self.chunks.flush(notes);
+                let wanted: Option<Wanted<'_>> = read(message.params);
+                if let Some(tool) = wanted.and_then(|wanted| read::<Update<'_>>(wanted.tool_call)) {
+                    moved_tool(&tool, notes);
+                }
                 self.permission.request(id, message.params, notes);
             }
             Kind::Request { id, method } => {
@@ -376,26 +381,30 @@ fn text_of<'a>(content: Part<'a>) -> Str<'a> {
     read::<Content<'a>>(content).map(|content| content.text).unwrap_or_default()
 }
 
-fn opened_tool(update: &Update<'_>, notes: &mut Notes<'_>) {
+/// A tool call is opened by the first that is heard of it, whatever that is called: an agent may
+/// ask for permission, or report an update, without having announced the call.
+fn moved_tool(update: &Update<'_>, notes: &mut Notes<'_>) {
     #[derive(Deserialize)]
     struct Location<'a> {
         #[serde(borrow, default)]
         path: Str<'a>,
     }
-    let name = update.tool_kind.get().or(update.title.get()).unwrap_or_default();
-    let edits = match update.tool_kind.or_empty() {
-        "edit" | "delete" | "move" => {
-            let locations: Vec<Location<'_>> = read(update.locations).unwrap_or_default();
-            let paths = locations.iter().filter_map(|l| l.path.get().map(|p| Clip::of(p).text));
-            paths.take(100).collect()
-        }
-        _ => Vec::new(),
-    };
-    let input = match raw(update.input) {
-        "" => update.title.or_empty(),
-        input => input,
-    };
-    notes.tool_opened(update.tool_call_id.or_empty(), name, input, edits);
+    let id = update.tool_call_id.or_empty();
+    if !notes.books.tools.contains_key(id) {
+        let name = update.tool_kind.get().or(update.title.get()).unwrap_or_default();
+        let input = match raw(update.input) {
+            "" => update.title.or_empty(),
+            input => input,
+        };
+        notes.tool_opened(id, name, input, Vec::new());
+    }
+    let Some(tool) = notes.books.tools.get_mut(id) else { return };
+    let kind = update.tool_kind.get().unwrap_or(&tool.name);
+    if matches!(kind, "edit" | "delete" | "move") && tool.edits.is_empty() {
+        let locations: Vec<Location<'_>> = read(update.locations).unwrap_or_default();
+        let paths = locations.iter().filter_map(|l| l.path.get().map(|path| Clip::of(path).text));
+        tool.edits = paths.take(100).collect();
+    }
 }
 
 fn closed_tool(update: &Update<'_>, notes: &mut Notes<'_>) {

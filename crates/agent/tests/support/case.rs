@@ -82,12 +82,13 @@ impl Case {
         format!("call {tool} {input}\n")
     }
 
-    /// A script's line that calls the tool of Belay's MCP server.
+    /// A script's line that calls a tool of Belay's MCP server. Without a terminal, Gemini CLI hides
+    /// every tool that is called like its own `ask_user`, so it calls another.
     pub(crate) fn ask_by_mcp(self) -> String {
         let tool = match self.behind() {
             Agent::Claude => "mcp__belay__ask_user",
             Agent::Codex => "mcp__belay/ask_user",
-            Agent::Gemini => "mcp_belay_ask_user",
+            Agent::Gemini => "mcp_belay_report_progress",
             Agent::OpenCode => "belay_ask_user",
             _ => "belay-ask_user",
         };

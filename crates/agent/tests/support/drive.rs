@@ -1,15 +1,18 @@
 //! A driver: runs a plan as a runner would, feeds the reader, writes what it asks for.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use belay_agent::{
     Exit, Interrupt, Judgement, Launch, LaunchPlan, Observation, Question, Reader, Seen, Stdin,
-    Turn,
+    Stdout, Turn,
 };
 use belay_kernel::Timestamp;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -108,9 +111,15 @@ pub(crate) fn run(
     let agent = place.case.agent();
     let plan = agent.plan(launch).expect("the launch is sound");
     let mut reader = agent.reader(launch);
-    let mut child = spawn(&plan);
+    let output = place.root.join("stdout");
+    let mut child = spawn(&plan, &output);
     let group = Pid::from_child(&child);
-    let (bytes, stderr) = (pipe(child.stdout.take().unwrap()), pipe(child.stderr.take().unwrap()));
+    let exited = Arc::new(AtomicBool::new(false));
+    let bytes = match child.stdout.take() {
+        Some(stdout) => pipe(stdout),
+        None => tail(File::open(&output).unwrap(), Arc::clone(&exited)),
+    };
+    let stderr = pipe(child.stderr.take().unwrap());
     let mut stdin = child.stdin.take();
     let first = match &plan.stdin {
         Stdin::Whole(first) | Stdin::Open(first) => first.clone(),
@@ -143,6 +152,7 @@ pub(crate) fn run(
         }
         done = seen.len();
         each(&seen, &mut hands);
+        exited.store(child.try_wait().unwrap().is_some(), Ordering::SeqCst);
         let ended = matches!(reader.turn(), Turn::Ended(_));
         if ended {
             stdin = None;
@@ -154,6 +164,7 @@ pub(crate) fn run(
     }
     drop(stdin);
     let exit = end(&mut child, group, deadline);
+    exited.store(true, Ordering::SeqCst);
     while let Ok(chunk) = bytes.recv_timeout(Duration::from_millis(500)) {
         reader.push(now(), &chunk, &mut seen);
         stdout.extend(chunk);
@@ -164,20 +175,24 @@ pub(crate) fn run(
     Run { seen, stdout, stderr, exit, judgement, reader, reading }
 }
 
-fn spawn(plan: &LaunchPlan) -> Child {
+fn spawn(plan: &LaunchPlan, output: &Path) -> Child {
     for directory in &plan.directories {
         fs::create_dir_all(directory).unwrap();
     }
     for file in &plan.files {
         fs::write(&file.path, &file.contents).unwrap();
     }
+    let stdout = match plan.stdout {
+        Stdout::Pipe => Stdio::piped(),
+        Stdout::File => File::create(output).unwrap().into(),
+    };
     Command::new(&plan.argv[0])
         .args(&plan.argv[1..])
         .env_clear()
         .envs(&plan.environment)
         .current_dir(&plan.work_dir)
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+        .stdout(stdout)
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
@@ -191,6 +206,24 @@ fn pipe(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
         while let Ok(count) = from.read(&mut buffer) {
             if count == 0 || to.send(buffer[..count].to_vec()).is_err() {
                 break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Reads a file while it grows, until its writer has exited.
+fn tail(mut from: File, exited: Arc<AtomicBool>) -> Receiver<Vec<u8>> {
+    let (to, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let over = exited.load(Ordering::SeqCst);
+            match from.read(&mut buffer) {
+                Ok(0) if over => break,
+                Ok(0) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(count) if to.send(buffer[..count].to_vec()).is_ok() => {}
+                Ok(_) | Err(_) => break,
             }
         }
     });
