@@ -12,6 +12,7 @@ use belay_agent::{
     Agent, Conversation, ConversationId, Detail, Event, Judgement, Observation, Permissions,
 };
 use belay_kernel::{Cause, EventKind};
+use belay_model_server::Request;
 
 use support::case::{Case, Place};
 use support::drive::{Run, run};
@@ -264,9 +265,16 @@ fn is_interrupted(case: Case) {
 /// The agent reaches Belay's MCP server, with the attempt's own token.
 fn asks_by_mcp(case: Case) {
     let place = Place::new(case, "mcp", "");
-    place.script(&format!("{}say Blue it is.", case.ask_by_mcp()));
+    // Some agents connect in the background: the tool is called only when they have listed it.
+    let wait = "timeout 30 sh -c 'until test -e listed; do sleep 0.1; done'";
+    place.script(&format!("{}{}say Blue it is.", case.shell(wait), case.ask_by_mcp()));
     let launch = place.launch("Please ask.");
-    let run = run(&place, &launch, |_, _| {});
+    let run = run(&place, &launch, |_, _| {
+        let lists = |request: &Request| request.body["method"] == "tools/list";
+        if place.server.requests().iter().any(lists) {
+            fs::write(place.tree().join("listed"), "").unwrap();
+        }
+    });
     record(&place, &launch, "asks_by_mcp", &run);
     run.succeeded();
     let requests = place.server.requests();

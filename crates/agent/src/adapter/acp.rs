@@ -223,7 +223,6 @@ impl Acp {
             return notes.failed(Failure::new(Cause::Configuration, "opened no session"));
         };
         notes.conversation(&session);
-        self.cost_before = notes.books.usage.cost;
         let models = opened.map_or("", |opened| raw(opened.models));
         match &self.launch.model {
             // Agents without a choice of models have no such method.

@@ -174,7 +174,7 @@ impl Dialect for Copilot {
             return self.event(line.kind.or_empty(), &data, notes);
         }
         notes.conversation(line.session_id.or_empty());
-        match (line.exit_code.get(), self.error.take()) {
+        match (line.exit_code.get(), self.error.clone()) {
             (Some(0.0), None) => notes.succeeded(),
             (_, Some(failure)) => notes.failed(failure),
             (_, None) => {

@@ -2,7 +2,8 @@
 //!
 //! There is no result event. A step that finishes with the reason `stop` is the agent's word that
 //! it is done; any other reason is not, even with an exit of 0 (a broken stream finishes a step for
-//! an `unknown` reason and the loop goes on).
+//! an `unknown` reason and the loop goes on). It exits before a pipe is drained, so its output goes
+//! to a file. Its MCP servers are connected in the background: the first step may be without them.
 
 use belay_kernel::{Cause, EventKind, Money, Usage};
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::field::{Num, Part, Str, raw, read};
 use crate::judge::Exit;
 use crate::launch::{
-    Conversation, Launch, LaunchPlan, LaunchRefusal, McpServer, Permissions, Stdin, merge,
+    Conversation, Launch, LaunchPlan, LaunchRefusal, McpServer, Permissions, Stdin, Stdout, merge,
 };
 use crate::notes::{Books, Notes, Turn, cause_of_status};
 use crate::observation::{Clip, Detail, Drift, Failure, TurnEnd};
@@ -23,6 +24,7 @@ pub(crate) fn plan(launch: &Launch) -> Result<LaunchPlan, LaunchRefusal> {
     }
     let stdin = Stdin::Whole(launch.prompt.clone().into_bytes());
     let mut plan = LaunchPlan::new(launch, launch.argv("opencode"), stdin);
+    plan.stdout = Stdout::File;
     plan.arg(&["run", "--format", "json", "--dir", &launch.work_dir]);
     if let Conversation::Resumed(id) = &launch.conversation {
         plan.arg(&["--session", id.as_str()]);

@@ -16,6 +16,7 @@ use belay_agent::{
 };
 use belay_kernel::Timestamp;
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::case::Place;
 
@@ -32,7 +33,7 @@ pub(crate) struct Run {
     pub(crate) exit: Exit,
     pub(crate) judgement: Judgement,
     pub(crate) reader: Reader,
-    /// From the first byte of output that ended the turn until its observations were there.
+    /// The processor's time that reading took.
     pub(crate) reading: Duration,
 }
 
@@ -102,6 +103,12 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
+/// How long this thread has worked, whatever else the machine does.
+fn worked() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap())
+}
+
 /// Runs a launch to its end. `each` is called after every read and on every tick.
 pub(crate) fn run(
     place: &Place,
@@ -135,9 +142,9 @@ pub(crate) fn run(
     loop {
         match bytes.recv_timeout(Duration::from_millis(20)) {
             Ok(chunk) => {
-                let before = Instant::now();
+                let before = worked();
                 reader.push(now(), &chunk, &mut seen);
-                reading += before.elapsed();
+                reading += worked() - before;
                 stdout.extend(chunk);
                 quiet_since = Instant::now();
             }
