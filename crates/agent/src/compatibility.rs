@@ -126,7 +126,7 @@ const CLAUDE: Facts = Facts {
     interrupted: "control request; the result says `aborted`",
     asks: "`AskUserQuestion` and permissions are held; MCP; question file",
     reports: "every event, partial output, tokens while it runs, money at the end, reset times",
-    cannot: "say when a plain 429 ends; its rate-limit events come with subscriptions only",
+    cannot: "say when a 429 ends unless it is a subscription's; be resumed in another directory",
     partial_output: true,
     counts: Counts::TokensAndMoney,
 };
@@ -150,7 +150,8 @@ const GEMINI: Facts = Facts {
     interrupted: "signal to its group; it exits 0 without a result, which is no success",
     asks: "MCP; question file (with `gemini --acp`: permissions are held)",
     reports: "events, partial output, tokens at the end; causes by its exit code",
-    cannot: "tell money, count while it runs, hold a question, tell a broken stream from a refusal",
+    cannot: "tell money, count while it runs, hold a question, use an MCP tool named `ask_user`, \
+             tell a broken stream from a refusal, finish its output on a pipe",
     partial_output: true,
     counts: Counts::Tokens,
 };
@@ -162,7 +163,8 @@ const OPENCODE: Facts = Facts {
     interrupted: "signal to its group",
     asks: "MCP; question file (with `opencode acp`: permissions are held)",
     reports: "whole messages and finished tool calls, tokens and money per step",
-    cannot: "stream partial output, show a running tool call, say that it is waiting for a quota",
+    cannot: "stream partial output, show a running tool call, say that it waits for a quota, \
+             finish its output on a pipe",
     partial_output: false,
     counts: Counts::TokensAndMoney,
 };

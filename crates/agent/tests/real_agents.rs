@@ -38,9 +38,9 @@ macro_rules! scenarios {
 
 scenarios! {
     claude Claude: edits_a_file resumes fails_for_auth fails_for_a_limit is_interrupted breaks_off
-        asks_by_mcp holds_a_question holds_a_permission says_much;
+        parks_until_a_reset asks_by_mcp holds_a_question holds_a_permission says_much;
     codex Codex: edits_a_file resumes fails_for_auth fails_for_a_limit is_interrupted breaks_off
-        asks_by_mcp holds_a_question holds_a_permission says_much;
+        parks_until_a_reset asks_by_mcp holds_a_question holds_a_permission says_much;
     gemini Gemini: edits_a_file resumes fails_for_auth fails_for_a_limit is_interrupted breaks_off
         asks_by_mcp says_much;
     opencode OpenCode: edits_a_file resumes fails_for_auth is_interrupted asks_by_mcp says_much;
@@ -218,6 +218,24 @@ fn fails_for_a_limit(case: Case) {
     let run = run(&place, &launch, |_, _| {});
     record(&place, &launch, "fails_for_a_limit", &run);
     assert_eq!(cause(&run), Cause::RateLimit, "{}", run.story());
+}
+
+/// The account's allowance is used up until a time that the agent says.
+fn parks_until_a_reset(case: Case) {
+    let place = Place::new(case, "reset", "fail 429 reset=1999999999");
+    let mut launch = place.launch("Please.");
+    if case == Case::Claude {
+        // Only a subscription has an allowance.
+        launch.environment.remove("ANTHROPIC_API_KEY");
+        let token = "sk-ant-oat01-scripted-token";
+        launch.environment.insert("CLAUDE_CODE_OAUTH_TOKEN".into(), token.into());
+    }
+    let run = run(&place, &launch, |_, _| {});
+    record(&place, &launch, "parks_until_a_reset", &run);
+    assert_eq!(cause(&run), Cause::UsageLimit, "{}", run.story());
+    let Judgement::Failed(failure) = &run.judgement else { unreachable!("it has a cause") };
+    let resets_at = failure.resets_at.map(|at| at.as_millis());
+    assert_eq!(resets_at, Some(1_999_999_999_000), "{}", run.story());
 }
 
 /// The connection to the model breaks in the middle of a message.

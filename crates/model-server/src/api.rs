@@ -89,7 +89,11 @@ impl Api {
     }
 
     /// The body of an error.
-    pub(crate) fn error(self, status: u16) -> Value {
+    pub(crate) fn error(self, status: u16, reset: Option<u64>) -> Value {
+        if let (Self::Responses, Some(reset)) = (self, reset) {
+            return json!({"error": {"type": "usage_limit_reached", "plan_type": "plus",
+                "message": "the usage limit has been reached", "resets_at": reset}});
+        }
         let (kind, text) = match status {
             401 => ("authentication_error", "invalid api key"),
             403 => ("permission_error", "not allowed"),
@@ -106,6 +110,23 @@ impl Api {
                 json!({"error": {"type": kind, "code": kind, "message": text, "param": null}})
             }
             Self::Gemini => json!({"error": {"code": status, "message": text, "status": kind}}),
+        }
+    }
+
+    /// The headers by which a provider says when an allowance that is used up is there again.
+    pub(crate) fn limit_headers(self, reset: u64) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Messages => vec![
+                ("anthropic-ratelimit-unified-status", "rejected".into()),
+                ("anthropic-ratelimit-unified-reset", reset.to_string()),
+                ("anthropic-ratelimit-unified-representative-claim", "five_hour".into()),
+            ],
+            Self::Responses => vec![
+                ("x-codex-primary-used-percent", "100".into()),
+                ("x-codex-primary-window-minutes", "300".into()),
+                ("x-codex-primary-reset-at", reset.to_string()),
+            ],
+            Self::Chat | Self::Gemini => Vec::new(),
         }
     }
 }

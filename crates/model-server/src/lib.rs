@@ -217,10 +217,11 @@ fn answer(
     body: &Value,
     step: &Step,
 ) -> io::Result<()> {
-    if let Act::Fail { status, retry_after } = step.act {
-        let headers: Vec<_> =
+    if let Act::Fail { status, retry_after, reset } = step.act {
+        let mut headers: Vec<_> =
             retry_after.iter().map(|seconds| ("retry-after", seconds.to_string())).collect();
-        let error = api.error(status).to_string();
+        headers.extend(reset.into_iter().flat_map(|reset| api.limit_headers(reset)));
+        let error = api.error(status, reset).to_string();
         return http::respond(stream, status, &headers, "application/json", error.as_bytes());
     }
     let id = format!("call_{}", shared.calls.fetch_add(1, Ordering::Relaxed));

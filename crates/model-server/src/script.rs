@@ -6,6 +6,7 @@
 //! say Done.                                # end the turn
 //! huge 1000000                             # say that many bytes
 //! fail 429 retry-after=30 times=2          # an HTTP error; for ever, or so many times
+//! fail 429 reset=1794740000                # an allowance used up until that second of Unix time
 //! hang                                     # never answer; `hang after=TEXT` begins to
 //! drop                                     # break the connection; `drop after=TEXT` begins to
 //! ```
@@ -58,6 +59,8 @@ pub enum Act {
         status: u16,
         /// Seconds for a `retry-after` header.
         retry_after: Option<u64>,
+        /// When the account's allowance is there again, in seconds of Unix time.
+        reset: Option<u64>,
     },
 }
 
@@ -185,15 +188,16 @@ fn read_line(line: &str, tokens: &mut Tokens) -> Result<Option<Step>, String> {
         "fail" => {
             let (status, options) = rest.split_once(' ').unwrap_or((rest, ""));
             let status = status.parse().map_err(|_| format!("`{status}` is not a status"))?;
-            let mut retry_after = None;
+            let (mut retry_after, mut reset) = (None, None);
             for (name, value) in pairs(options)? {
                 match name {
                     "retry-after" => retry_after = Some(value),
+                    "reset" => reset = Some(value),
                     "times" => times = u32::try_from(value).ok(),
                     _ => return Err(format!("`{name}` is not known")),
                 }
             }
-            Act::Fail { status, retry_after }
+            Act::Fail { status, retry_after, reset }
         }
         _ => return Err(format!("`{verb}` is not known")),
     };
@@ -254,7 +258,7 @@ mod tests {
         let call = script.take();
         assert_eq!(call.tokens, Tokens { input: 7, output: 3, cached: 2 });
         assert!(matches!(call.act, Act::Call { tool, .. } if tool == "Bash"));
-        let fail = Act::Fail { status: 429, retry_after: Some(30) };
+        let fail = Act::Fail { status: 429, retry_after: Some(30), reset: None };
         assert_eq!(script.take().act, fail);
         assert_eq!(script.take().act, fail);
         assert_eq!(script.take().act, Act::Say("All done, a=b.".into()));

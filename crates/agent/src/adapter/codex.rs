@@ -222,19 +222,8 @@ impl Codex {
                 let text = Detail::Text(Clip::of(params.message.or_empty()));
                 notes.event(EventKind::Error, text);
             }
-            "turn/started"
-            | "thread/started"
-            | "thread/status/changed"
-            | "thread/closed"
-            | "thread/name/updated"
-            | "thread/compacted"
-            | "turn/diff/updated"
-            | "turn/plan/updated"
-            | "deprecationNotice"
-            | "model/rerouted"
-            | "skills/changed" => {}
-            // Parts of items that come whole in the end, and news of what is not our thread.
-            method if is_part(method) => {}
+            "turn/started" => {}
+            method if SILENT.contains(&method) => {}
             unknown => notes.unknown(unknown),
         }
     }
@@ -401,13 +390,31 @@ fn changed_files(changes: Part<'_>) -> Vec<Box<str>> {
     changes.iter().filter_map(|c| c.path.get().map(|path| Clip::of(path).text)).take(100).collect()
 }
 
-/// Notifications that say nothing which does not come again, whole.
-fn is_part(method: &str) -> bool {
-    let families = ["item/", "account/", "thread/", "mcpServer/", "hook/", "app/", "rawResponse"];
-    let others = ["remoteControl/", "process/", "command/", "model/", "turn/moderation", "fs/"];
-    let known = families.iter().chain(&others).any(|family| method.starts_with(family));
-    known || method.starts_with("modelProvider/") || method.starts_with("project/")
-}
+/// Notifications that say nothing which counts, or nothing which does not come again, whole: parts
+/// of items, and news of what is not our thread. What is not here, and not read, is drift.
+#[rustfmt::skip]
+const SILENT: &[&str] = &[
+    "account/gatewayOAuth/changed", "account/login/completed", "account/updated",
+    "app/list/updated", "autoApprovalReview/strictReviewRequired", "command/exec/outputDelta",
+    "deprecationNotice", "fs/changed", "hook/completed", "hook/started",
+    "item/agentMessage/delta", "item/autoApprovalReview/completed",
+    "item/autoApprovalReview/started", "item/commandExecution/outputDelta",
+    "item/commandExecution/terminalInteraction", "item/fileChange/outputDelta",
+    "item/fileChange/patchUpdated", "item/mcpToolCall/progress", "item/plan/delta",
+    "item/reasoning/summaryPartAdded", "item/reasoning/summaryTextDelta",
+    "item/reasoning/textDelta", "mcpServer/event/stream/notification",
+    "mcpServer/oauthLogin/completed", "mcpServer/startupStatus/updated", "model/rerouted",
+    "model/safetyBuffering/updated", "model/verification", "modelProvider/authRecoveryCompleted",
+    "modelProvider/authRecoveryStarted", "process/exited", "process/outputDelta",
+    "project/changed", "rawResponse/completed", "rawResponseItem/completed",
+    "remoteControl/status/changed", "skills/changed", "thread/archived",
+    "thread/attachment/updated", "thread/closed", "thread/compacted", "thread/deleted",
+    "thread/environment/connected", "thread/environment/disconnected", "thread/goal/cleared",
+    "thread/goal/updated", "thread/name/updated", "thread/prediction/updated",
+    "thread/project/updated", "thread/queue/changed", "thread/readState/changed",
+    "thread/reverted", "thread/settings/updated", "thread/started", "thread/status/changed",
+    "thread/unarchived", "turn/diff/updated", "turn/moderationMetadata", "turn/plan/updated",
+];
 
 /// The cause that Codex's typed error stands for; nothing where it only says `other`.
 fn cause_of(info: Part<'_>) -> Option<Cause> {

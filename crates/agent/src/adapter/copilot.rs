@@ -158,7 +158,7 @@ impl Copilot {
                 notes.error(failure);
             }
             "abort" => self.error = Some(Failure::new(Cause::Cancelled, "aborted")),
-            kind if is_silent(kind) => {}
+            kind if SILENT.contains(&kind) => {}
             unknown => notes.unknown(unknown),
         }
     }
@@ -241,19 +241,28 @@ fn session_error(data: &Data<'_>, notes: &Notes<'_>) -> Failure {
     Failure::new(cause, data.message.or_empty())
 }
 
-/// Events that are known to say nothing that counts.
-fn is_silent(kind: &str) -> bool {
-    const FAMILIES: [&str; 8] = [
-        "session.",
-        "model.call_",
-        "hook.",
-        "permission.",
-        "assistant.",
-        "tool.",
-        "subagent.",
-        "system.",
-    ];
-    kind == "user.message" || kind == "pending_messages.modified" || {
-        FAMILIES.iter().any(|family| kind.starts_with(family))
-    }
-}
+/// Events that are known to say nothing that counts. What is not here, and not read, is drift.
+#[rustfmt::skip]
+const SILENT: &[&str] = &[
+    "assistant.idle", "assistant.intent", "assistant.message_delta", "assistant.message_start",
+    "assistant.reasoning_delta", "assistant.server_tool_progress", "assistant.streaming_delta",
+    "assistant.tool_call_delta", "assistant.turn_end", "assistant.turn_retry",
+    "capabilities.changed", "commands.changed", "hook.end", "hook.progress", "hook.start",
+    "model.call_final_result", "model.call_finished", "model.call_start",
+    "pending_messages.modified", "permission.completed", "permission.requested",
+    "session.auto_mode_resolved", "session.autopilot_stopped", "session.background_tasks_changed",
+    "session.compaction_complete", "session.compaction_start", "session.context_changed",
+    "session.context_cleared", "session.custom_agents_updated", "session.extensions_loaded",
+    "session.idle", "session.info", "session.log", "session.managed_settings_resolved",
+    "session.mcp_server_removed", "session.mcp_server_status_changed",
+    "session.mcp_server_tools_loaded", "session.mcp_servers_loaded", "session.mode_changed",
+    "session.model_change", "session.permissions_changed", "session.plan_changed",
+    "session.quota_observation", "session.session_limits_changed", "session.shutdown",
+    "session.skills_loaded", "session.snapshot_rewind", "session.task_complete",
+    "session.title_changed", "session.todos_changed", "session.tools_updated",
+    "session.truncation", "session.usage_checkpoint", "session.usage_info", "session.warning",
+    "session.workspace_file_changed", "skill.context_delivered", "subagent.deselected",
+    "subagent.failed", "subagent.selected", "subagent.started", "system.message",
+    "system.notification", "tool.execution_partial_result", "tool.execution_progress",
+    "tool.shell_output", "user.message",
+];
