@@ -6,4 +6,5 @@ mod detection;
 mod documents;
 mod fuzz;
 mod plans;
+mod questions;
 mod suite;
