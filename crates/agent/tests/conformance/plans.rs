@@ -42,11 +42,20 @@ fn every_agent_gets_belays_environment_and_a_home_of_its_own() {
         assert_eq!(variable("HOME"), Some("/sandbox/state"));
         assert_eq!(variable("PWD"), Some("/sandbox/tree"));
         assert_eq!(plan.work_dir, "/sandbox/tree");
+        let homes = plan.environment.iter().filter(|(name, _)| is_home(name));
+        for (name, path) in homes {
+            assert!(path.starts_with("/sandbox/state"), "{agent} has {name} at {path}");
+        }
         let planned = plan.files.iter().map(|file| &file.path).chain(&plan.directories);
         for path in planned {
             assert!(path.starts_with("/sandbox/state"), "{agent} writes {path}");
         }
     }
+}
+
+/// Variables that tell an agent where its own files are.
+fn is_home(name: &str) -> bool {
+    name.ends_with("HOME") || name.ends_with("CONFIG_DIR") || name.ends_with("_CONFIG")
 }
 
 #[test]
