@@ -1,8 +1,8 @@
 //! How fast an agent's output is read, against what cannot be saved: cutting the same bytes into
 //! lines with `memchr`, and parsing the same lines into JSON values. `cargo bench -p belay-agent`.
 //!
-//! The stream is Claude Code's: partial messages, a tool call, its result of some kilobytes, now and
-//! then a big one. Each figure is the best of several rounds, so that other work on the machine
+//! The stream is Claude Code's: partial messages, a tool call, its result of some kilobytes, now
+//! and then a big one. Each figure is the best of several rounds, so that other work on the machine
 //! counts as little as it can.
 
 use std::hint::black_box;

@@ -220,7 +220,8 @@ const COMMAND: Facts = Facts {
 /// The table of docs/agents.md.
 pub fn table() -> String {
     let mut text = String::from(
-        "| agent | tested version | started | resumed | interrupted | asks by | reports | cannot |\n\
+        "| agent | tested version | started | resumed | interrupted | asks by | reports \
+         | cannot |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
     for agent in Agent::ALL {

@@ -7,8 +7,8 @@
 //!                                       calls, questions, end of turn, drift, bytes to write back
 //! ```
 //!
-//! An [`Agent`] turns a [`Launch`] into a [`LaunchPlan`], which is data, and a [`Reader`], which does
-//! no I/O. Whoever runs the plan pushes what the agent prints into the reader, writes what the
+//! An [`Agent`] turns a [`Launch`] into a [`LaunchPlan`], which is data, and a [`Reader`], which
+//! does no I/O. Whoever runs the plan pushes what the agent prints into the reader, writes what the
 //! reader asks for, and at the end has one [`Judgement`] of what the agent said and how its process
 //! ended. Detection alone looks at the machine.
 

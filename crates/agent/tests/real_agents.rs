@@ -28,7 +28,8 @@ macro_rules! scenarios {
                     if super::support::programs().is_some() {
                         super::$scenario(super::Case::$case);
                     } else {
-                        super::say_skipped(concat!(stringify!($module), "::", stringify!($scenario)));
+                        let names = [stringify!($module), stringify!($scenario)];
+                        super::say_skipped(&names.join("::"));
                     }
                 }
             )*
@@ -313,16 +314,26 @@ fn asks_by_mcp(case: Case) {
 
 /// The agent's own question tool is held until a person answers, and the answer reaches the model.
 fn holds_a_question(case: Case) {
-    let options = r#"[{"label":"Blue","description":"sea"},{"label":"Red","description":"fire"}]"#;
-    let call = match case {
-        Case::Claude => format!(
-            r#"call AskUserQuestion {{"questions":[{{"question":"Which colour?","header":"Colour","multiSelect":false,"options":{options}}}]}}"#
-        ),
-        _ => format!(
-            r#"call request_user_input {{"questions":[{{"id":"colour","question":"Which colour?","header":"Colour","options":{options}}}]}}"#
-        ),
+    let mut question = serde_json::json!({
+        "question": "Which colour?",
+        "header": "Colour",
+        "options": [
+            {"label": "Blue", "description": "sea"},
+            {"label": "Red", "description": "fire"},
+        ],
+    });
+    let tool = match case {
+        Case::Claude => {
+            question["multiSelect"] = false.into();
+            "AskUserQuestion"
+        }
+        _ => {
+            question["id"] = "colour".into();
+            "request_user_input"
+        }
     };
-    let place = Place::new(case, "question", &format!("{call}\nsay Thank you."));
+    let input = serde_json::json!({"questions": [question]});
+    let place = Place::new(case, "question", &format!("call {tool} {input}\nsay Thank you."));
     let launch = place.launch("Please ask.");
     let mut asked = None;
     let run = run(&place, &launch, |_, hands| {

@@ -2,8 +2,8 @@
 //! bounded memory. The first byte picks the agent and the permissions, the second the size of the
 //! pieces, the third the exit.
 //!
-//! Run with `cargo +nightly fuzz run reader -- -max_len=65536`, from `crates/agent`. A corpus is made
-//! from the kept streams by `fuzz/seed.sh`.
+//! Run with `cargo +nightly fuzz run reader -- -max_len=65536`, from `crates/agent`. A corpus is
+//! made from the kept streams by `fuzz/seed.sh`.
 
 #![no_main]
 

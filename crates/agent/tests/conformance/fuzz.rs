@@ -1,6 +1,6 @@
 //! A bounded, repeatable fuzz run of every reader: kept streams, broken in the ways that streams
-//! break, and grammar-free bytes. No reader panics, loses count of a byte, or holds more memory than
-//! its limit. `fuzz/` holds the unbounded one.
+//! break, and grammar-free bytes. No reader panics, loses count of a byte, or holds more memory
+//! than its limit. `fuzz/` holds the unbounded one.
 
 use crate::common::{Kept, NOW, Setting, kept, launch};
 use belay_agent::{Agent, Exit, Observation};
@@ -140,10 +140,9 @@ fn endless_streams_hold_a_bounded_memory() {
     }
     reader.push(NOW, b"\n", &mut Vec::new());
     for number in 0..20_000 {
-        let line = format!(
-            "{{\"type\":\"assistant\",\"message\":{{\"content\":[{{\"type\":\"tool_use\",\"id\":\"{number}\"}}]}}}}\n"
-        );
-        reader.push(NOW, line.as_bytes(), &mut Vec::new());
+        let call = serde_json::json!({"type": "tool_use", "id": number.to_string()});
+        let line = serde_json::json!({"type": "assistant", "message": {"content": [call]}});
+        reader.push(NOW, format!("{line}\n").as_bytes(), &mut Vec::new());
     }
     assert!(reader.open_tools().count() <= 1_024);
 }

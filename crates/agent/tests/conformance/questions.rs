@@ -30,7 +30,8 @@ fn answer(reader: &mut Reader, answer: &str) -> Value {
 
 fn claude_asks(tool: &str, input: Value) -> Value {
     json!({"type": "control_request", "request_id": "r1",
-        "request": {"subtype": "can_use_tool", "tool_name": tool, "tool_use_id": "t1", "input": input}})
+        "request": {"subtype": "can_use_tool", "tool_name": tool, "tool_use_id": "t1",
+            "input": input}})
 }
 
 #[test]

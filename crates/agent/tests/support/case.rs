@@ -82,8 +82,8 @@ impl Case {
         format!("call {tool} {input}\n")
     }
 
-    /// A script's line that calls a tool of Belay's MCP server. Without a terminal, Gemini CLI hides
-    /// every tool that is called like its own `ask_user`, so it calls another.
+    /// A script's line that calls a tool of Belay's MCP server. Without a terminal, Gemini CLI
+    /// hides every tool that is called like its own `ask_user`, so it calls another.
     pub(crate) fn ask_by_mcp(self) -> String {
         let tool = match self.behind() {
             Agent::Claude => "mcp__belay__ask_user",

@@ -84,8 +84,8 @@ impl Hands<'_> {
                 self.write(&bytes);
             }
             Interrupt::Signal => {
-                // Some CLIs take only the second signal for an order.
-                let _ = kill_process_group(self.group, Signal::INT);
+                // A group that is gone needs no signal.
+                let _ = kill_process_group(self.group, Signal::TERM);
             }
         }
     }
