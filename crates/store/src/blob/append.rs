@@ -135,7 +135,8 @@ async fn open_length(folder: &Folder<'_>) -> Result<u64, BlobError> {
     Ok(length)
 }
 
-fn check_total(
+/// Refuses a blob that would be larger than blobs may be.
+pub(crate) fn check_total(
     limits: &BlobLimits,
     key: BlobKey,
     bytes: u64,

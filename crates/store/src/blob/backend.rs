@@ -93,6 +93,12 @@ impl Backend {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let place = config.to_string();
         let wrong = |source| BlobError::Configuration { place: place.clone(), source };
+        if config.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"))
+            && !config.allow_http
+        {
+            let source = "an endpoint without TLS must be allowed explicitly".into();
+            return Err(wrong(Error::NotSupported { source }));
+        }
         let store = s3_builder(config).build().map_err(wrong)?;
         let store: Arc<dyn ObjectStore> = match &config.prefix {
             Some(prefix) => {

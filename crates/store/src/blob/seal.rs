@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 
 use super::Blobs;
+use super::append::check_total;
 use super::backend::Put;
 use super::chain::{Chain, Folder, Holds, LOOKS, SEALED, View, slot};
 use super::error::{BlobError, Refusal};
@@ -46,6 +47,7 @@ impl Blobs {
         let tail = self.tail(key);
         let mut tail = tail.lock().await;
         *tail = None;
+        check_total(self.limits(), key, length, 0)?;
         for _ in 0..LOOKS {
             let chain = match folder.look().await? {
                 View::Absent => Chain::default(),
