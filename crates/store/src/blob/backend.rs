@@ -8,6 +8,7 @@
 //! put there before it was killed may be visible without being durable, therefore [`Backend::settle`]
 //! fsyncs the folders before anyone builds on what they hold.
 
+use std::fmt;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -43,7 +44,6 @@ pub(crate) enum Put {
     Taken,
 }
 
-#[derive(Debug)]
 enum Ground {
     Memory,
     Directory(PathBuf),
@@ -51,12 +51,17 @@ enum Ground {
 }
 
 /// A place for objects.
-#[derive(Debug)]
 pub(crate) struct Backend {
     store: Arc<dyn ObjectStore>,
     place: String,
     ground: Ground,
     deadline: Duration,
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Backend({})", self.place)
+    }
 }
 
 impl Backend {
@@ -110,10 +115,12 @@ impl Backend {
         Ok(Self { store, place, ground: Ground::Bucket, deadline: config.deadline })
     }
 
-    /// Proves that objects can be put here, and that none can be overwritten.
+    /// Proves that objects can be listed and put here, and that none can be overwritten.
     pub(crate) async fn check(&self) -> Result<(), BlobError> {
-        let probe = Path::from(format!("probe/{:016x}", draw()));
-        self.settle(&Path::from("probe")).await?;
+        let folder = Path::from("probe");
+        let probe = folder.clone().join(format!("{:016x}", draw()));
+        self.list(&folder).await?;
+        self.settle(&folder).await?;
         let body = || [Bytes::from_static(b"belay"), Bytes::new()];
         self.put(&probe, body()).await?;
         let second = self.put(&probe, body()).await;

@@ -109,6 +109,7 @@ impl Blobs {
 
     /// How the blob stands.
     pub async fn status(&self, key: BlobKey) -> Result<BlobStatus, BlobError> {
+        self.forget_seal(key); // It is asked how the blob stands, not how it stood.
         Ok(match self.view(key).await? {
             Seen::Chain(chain) => {
                 BlobStatus { length: chain.length(), missing: chain.missing(), seal: None }
@@ -122,6 +123,7 @@ impl Blobs {
 
     /// Reads all of a sealed blob and proves that it is what the seal says.
     pub async fn verify(&self, key: BlobKey) -> Result<Seal, BlobError> {
+        self.forget_seal(key);
         let manifest = match self.view(key).await? {
             Seen::Chain(chain) => {
                 return Err(Refusal::Open { key, length: chain.length() }.into());

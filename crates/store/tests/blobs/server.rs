@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 /// What goes wrong with one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Nothing.
     None,
     /// It is answered “service unavailable” and not done.
@@ -36,14 +36,14 @@ pub enum Fault {
 #[derive(Default)]
 struct State {
     faults: Mutex<VecDeque<Fault>>,
-    /// Whether conditions are ignored, as some servers do.
-    unconditional: bool,
+    /// The folder in which conditions are ignored, as some servers do.
+    overwrites: Option<PathBuf>,
     conditional: tokio::sync::Mutex<()>,
     requests: AtomicU64,
 }
 
 /// A running server; it ends when this is dropped.
-pub struct Server {
+pub(crate) struct Server {
     root: TempDir,
     port: u16,
     state: Arc<State>,
@@ -57,17 +57,18 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub async fn start() -> Self {
-        Self::start_with(State::default()).await
+    pub(crate) async fn start() -> Self {
+        Self::start_with(tempfile::tempdir().unwrap(), State::default()).await
     }
 
     /// A server that overwrites what it was told to keep.
-    pub async fn start_unconditional() -> Self {
-        Self::start_with(State { unconditional: true, ..State::default() }).await
+    pub(crate) async fn start_overwriting() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let overwrites = Some(root.path().to_owned());
+        Self::start_with(root, State { overwrites, ..State::default() }).await
     }
 
-    async fn start_with(state: State) -> Self {
-        let root = tempfile::tempdir().unwrap();
+    async fn start_with(root: TempDir, state: State) -> Self {
         std::fs::create_dir(root.path().join("blobs")).unwrap();
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root.path()).unwrap());
         builder.set_auth(SimpleAuth::from_single("belay", "secret"));
@@ -79,26 +80,31 @@ impl Server {
         Self { root, port, state, accepting }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// The folder of the bucket `blobs`.
-    pub fn bucket(&self) -> PathBuf {
+    pub(crate) fn bucket(&self) -> PathBuf {
         self.root.path().join("blobs")
     }
 
     /// The next requests go wrong like this, in this order.
-    pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.faults.lock().unwrap().extend(faults);
     }
 
+    /// No more faults.
+    pub(crate) fn clear(&self) {
+        self.state.faults.lock().unwrap().clear();
+    }
+
     /// How many faults were not used up.
-    pub fn faults_left(&self) -> usize {
+    pub(crate) fn faults_left(&self) -> usize {
         self.state.faults.lock().unwrap().len()
     }
 
-    pub fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
     }
 }
@@ -119,7 +125,7 @@ async fn accept(listener: TcpListener, service: S3Service, state: Arc<State>) {
 async fn answer(
     service: S3Service,
     state: Arc<State>,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Result<HttpResponse, HttpError> {
     state.requests.fetch_add(1, Ordering::Relaxed);
     let closed = || HttpError::new("closed by an injected fault".into());
@@ -133,8 +139,9 @@ async fn answer(
             return Ok(response);
         }
     }
-    if state.unconditional {
-        request.headers_mut().remove(IF_NONE_MATCH);
+    if let Some(root) = &state.overwrites {
+        // Its condition is part of what is signed, so it is made true instead of being removed.
+        let _ = std::fs::remove_file(root.join(request.uri().path().trim_start_matches('/')));
     }
     let _one = match request.headers().contains_key(IF_NONE_MATCH) {
         true => Some(state.conditional.lock().await),

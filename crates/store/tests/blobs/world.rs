@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::server::Server;
 
 /// Small, so that tests reach them.
-pub const LIMITS: BlobLimits =
+pub(crate) const LIMITS: BlobLimits =
     BlobLimits { append: 10_000, total: 1_000_000, read: 200_000, part: 4_000 };
 
 enum Ground {
@@ -23,30 +23,30 @@ enum Ground {
 }
 
 /// A place with blobs in it.
-pub struct World {
-    pub blobs: Blobs,
+pub(crate) struct World {
+    pub(crate) blobs: Blobs,
     ground: Ground,
 }
 
 impl World {
-    pub async fn memory() -> Self {
+    pub(crate) async fn memory() -> Self {
         Self { blobs: Blobs::in_memory(LIMITS), ground: Ground::Memory }
     }
 
-    pub async fn directory() -> Self {
+    pub(crate) async fn directory() -> Self {
         let root = tempfile::tempdir().unwrap();
         let blobs = Blobs::in_directory(&root.path().join("blobs"), LIMITS).await.unwrap();
         Self { blobs, ground: Ground::Directory(root) }
     }
 
-    pub async fn bucket() -> Self {
+    pub(crate) async fn bucket() -> Self {
         let server = Server::start().await;
         let blobs = Blobs::in_bucket(&s3(&server), LIMITS).await.unwrap();
         Self { blobs, ground: Ground::Bucket(server) }
     }
 
     /// The same blobs as another process would see them, with nothing remembered.
-    pub async fn another(&self) -> Blobs {
+    pub(crate) async fn another(&self) -> Blobs {
         match &self.ground {
             Ground::Memory => self.blobs.clone(),
             Ground::Directory(root) => {
@@ -57,7 +57,7 @@ impl World {
     }
 
     /// The folder in which the blob's objects lie as files, if they do.
-    pub fn files(&self, key: BlobKey) -> Option<PathBuf> {
+    pub(crate) fn files(&self, key: BlobKey) -> Option<PathBuf> {
         let root = match &self.ground {
             Ground::Memory => return None,
             Ground::Directory(root) => root.path().join("blobs"),
@@ -67,12 +67,12 @@ impl World {
     }
 
     /// The names of the blob's objects.
-    pub fn objects(&self, key: BlobKey) -> Vec<String> {
+    pub(crate) fn objects(&self, key: BlobKey) -> Vec<String> {
         self.files(key).map(|folder| names(&folder)).unwrap_or_default()
     }
 }
 
-pub fn names(folder: &Path) -> Vec<String> {
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -81,7 +81,7 @@ pub fn names(folder: &Path) -> Vec<String> {
 }
 
 /// How the test server is reached.
-pub fn s3(server: &Server) -> S3Config {
+pub(crate) fn s3(server: &Server) -> S3Config {
     S3Config {
         region: Some("us-east-1".into()),
         endpoint: Some(server.url()),
@@ -96,19 +96,19 @@ pub fn s3(server: &Server) -> S3Config {
 }
 
 /// A key that no other test uses.
-pub fn fresh() -> BlobKey {
+pub(crate) fn fresh() -> BlobKey {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let task = TaskId::from_bits(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
     BlobKey::Transcript(task, AttemptNumber(1))
 }
 
 /// Bytes that tell where they belong.
-pub fn pattern(from: u64, to: u64) -> Vec<u8> {
+pub(crate) fn pattern(from: u64, to: u64) -> Vec<u8> {
     (from..to).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
 /// Everything in the blob, in as many reads as it takes.
-pub async fn read_all(blobs: &Blobs, key: BlobKey) -> Result<Vec<u8>, BlobError> {
+pub(crate) async fn read_all(blobs: &Blobs, key: BlobKey) -> Result<Vec<u8>, BlobError> {
     let mut all = Vec::new();
     let mut at = 0;
     loop {
@@ -123,10 +123,10 @@ pub async fn read_all(blobs: &Blobs, key: BlobKey) -> Result<Vec<u8>, BlobError>
     }
 }
 
-pub fn refusal<T: std::fmt::Debug>(answer: Result<T, BlobError>) -> Refusal {
+pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, BlobError>) -> Refusal {
     answer.expect_err("it should be refused").refusal().expect("a refusal").clone()
 }
 
-pub fn bytes(offset: u64, bytes: &'static [u8]) -> Piece {
+pub(crate) fn bytes(offset: u64, bytes: &'static [u8]) -> Piece {
     Piece::Bytes { offset, bytes: bytes.into() }
 }
