@@ -9,7 +9,7 @@
 //! fsyncs the folders before anyone builds on what they hold.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
@@ -34,6 +34,8 @@ use super::error::{BlobError, io_kind, is_transient};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// How old a half-written file must be before nobody can be writing it any more.
+const HALF_WRITTEN: Duration = Duration::from_secs(600);
 
 /// What became of a put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,8 +175,27 @@ impl Backend {
             Err(Error::NotFound { .. }) if !matches!(self.ground, Ground::Bucket) => {
                 self.repeat(list).await?.map_err(|error| self.failure(error))
             }
-            Err(error) => Err(self.failure(error)),
+            Err(error) => Err(self.diagnose(error).await?),
         }
+    }
+
+    /// What a failed list means. The client hides the status of a refused list, so the bucket is
+    /// asked for an object that cannot be: if even that question is answered “not found” where a
+    /// list is refused, then there is no bucket.
+    async fn diagnose(&self, refused: Error) -> Result<BlobError, BlobError> {
+        if !matches!(self.ground, Ground::Bucket) {
+            return Ok(self.failure(refused));
+        }
+        let nothing = Path::from("probe/none");
+        Ok(match self.repeat(|| self.store.head(&nothing)).await? {
+            Err(Error::NotFound { .. }) => {
+                BlobError::BucketMissing { place: self.place.clone(), source: refused }
+            }
+            Err(error @ (Error::PermissionDenied { .. } | Error::Unauthenticated { .. })) => {
+                self.failure(error)
+            }
+            Ok(_) | Err(_) => self.failure(refused),
+        })
     }
 
     /// Deletes objects; those that are gone already do not matter.
@@ -208,7 +229,12 @@ impl Backend {
         self.on_disk(folder, |root, folder| {
             match std::fs::remove_dir_all(folder) {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // A writer that knows nothing of the deletion yet will withdraw what it put.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                    ) => {}
                 Err(error) => return Err(error),
             }
             // A parent that is not empty stays, and nobody minds one that does.
@@ -219,13 +245,14 @@ impl Backend {
         .await
     }
 
-    /// Removes the half-written files that killed writers left in a folder.
+    /// Removes the half-written files that killed writers left in a folder. Young ones stay: they
+    /// may belong to a writer that lives.
     pub(crate) async fn tidy(&self, folder: &Path) -> Result<(), BlobError> {
         self.on_disk(folder, |_, folder| {
             for entry in std::fs::read_dir(folder)? {
                 let entry = entry?;
                 if entry.file_name().to_string_lossy().contains('#') {
-                    match std::fs::remove_file(entry.path()) {
+                    match remove_if_old(&entry) {
                         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                         _ => {}
                     }
@@ -333,6 +360,14 @@ fn s3_builder(config: &S3Config) -> AmazonS3Builder {
 
 fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn remove_if_old(file: &DirEntry) -> io::Result<()> {
+    // A clock that was set back makes a file look young, which is harmless.
+    match file.metadata()?.modified()?.elapsed() {
+        Ok(age) if age > HALF_WRITTEN => std::fs::remove_file(file.path()),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn sync_folder(folder: &FilePath) -> io::Result<()> {

@@ -112,6 +112,7 @@ impl Server {
 async fn accept(listener: TcpListener, service: S3Service, state: Arc<State>) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
+        socket.set_nodelay(true).unwrap();
         let (service, state) = (service.clone(), Arc::clone(&state));
         let answer =
             service_fn(move |request| answer(service.clone(), Arc::clone(&state), request));
