@@ -120,7 +120,7 @@ async fn a_seal_that_is_killed_loses_nothing_and_can_be_finished() {
         assert_eq!(seal.hash, BlobHash::of(&pattern(0, acknowledged)), "round {round}");
         assert_eq!(blobs.verify(KEY).await.unwrap(), seal);
         let folder = root.path().join(KEY.to_string());
-        assert!(objects(&folder) <= 5, "round {round}: {:?}", names(&folder));
+        assert!(objects(&folder) <= 6, "round {round}: {:?}", names(&folder));
         assert_eq!(
             read_all(&reopened(root.path()).await, KEY).await.unwrap().len() as u64,
             acknowledged
