@@ -42,7 +42,7 @@ async fn an_unavailable_server_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_connection_is_opened_again() {
+async fn a_reset_connection_is_opened_again() {
     survives([Fault::Reset; 3]).await;
 }
 

@@ -27,9 +27,9 @@ pub(crate) enum Fault {
     None,
     /// It is answered “service unavailable” and not done.
     Unavailable,
-    /// The connection is closed and it is not done.
+    /// The connection is reset and it is not done.
     Reset,
-    /// It is done, and the connection is closed before the answer.
+    /// It is done, and the connection is reset before the answer.
     LostReply,
 }
 
@@ -113,6 +113,8 @@ async fn accept(listener: TcpListener, service: S3Service, state: Arc<State>) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         socket.set_nodelay(true).unwrap();
+        // So that a connection which a fault closes is reset, as by a host that went down.
+        socket.set_zero_linger().unwrap();
         let (service, state) = (service.clone(), Arc::clone(&state));
         let answer =
             service_fn(move |request| answer(service.clone(), Arc::clone(&state), request));
