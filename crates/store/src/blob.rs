@@ -2,7 +2,8 @@
 //!
 //! A blob grows by appends that name their offset, is read by ranges also while it grows, and is
 //! sealed once, with its length and hash. An append that was answered is durable: fsynced, or put
-//! into the bucket. The same layout lies in a directory, in a bucket and in memory; `chain` draws it.
+//! into the bucket. The same layout lies in a directory, in a bucket and in memory; `chain` draws
+//! it.
 //!
 //! - Bytes that were acknowledged are never replaced, reordered or lost, whoever else writes.
 //! - Sending the same bytes to the same place again changes nothing and is acknowledged again.

@@ -21,7 +21,7 @@ impl Blobs {
     /// Stores `bytes` at `offset` and answers the blob's length, up to which everything is durable.
     ///
     /// What is stored already must be the same; only what goes beyond is added. A gap, other bytes,
-    /// a seal or a passed limit is a refusal that carries the current length, and nothing is stored.
+    /// a seal or a passed limit is a refusal with the current length, and nothing is stored.
     /// After a failure it is not known whether the bytes arrived: send them again.
     pub async fn append(
         &self,

@@ -1,11 +1,11 @@
 //! Where objects lie: a directory, a bucket or memory, behind four verbs that never half succeed.
 //!
 //! *Put* creates an object whole or finds its place taken; nothing is ever overwritten. *Get*,
-//! *list* and *delete* are what they say. All four may be repeated, so a failed connection is simply
+//! *list* and *delete* are what they say. All four may be repeated, so a failed connection is
 //! tried again, with growing pauses, until the deadline.
 //!
 //! A directory answers a put only when the file and its folder are fsynced. What another process
-//! put there before it was killed may be visible without being durable, therefore [`Backend::settle`]
+//! put there before it was killed may be visible without being durable, so [`Backend::settle`]
 //! fsyncs the folders before anyone builds on what they hold.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! 1. The *end* is put into the next place of the chain. From here on nothing can be appended.
 //! 2. All links are read and checked; runs of small ones are merged into parts, large ones stay.
-//! 3. `sealed` is put: length, hash, missing ranges, the list of parts. From here on it alone counts.
+//! 3. `sealed` is put: length, hash, missing ranges, the list of parts. Now it alone counts.
 //! 4. What it does not list is deleted.
 //!
 //! A crash after any step is repaired by sealing again, which finds out by itself where to go on.
