@@ -1,0 +1,3 @@
+//! What is remembered.
+
+pub mod blob;
