@@ -52,6 +52,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "git", brings: "git", crate_name: "xtask" },
     Package { name: "postgresql", brings: "/usr/lib/postgresql", crate_name: "belay-store" },
     Package { name: "bubblewrap", brings: "bwrap", crate_name: "belay-sandbox" },
+    Package { name: "busybox-static", brings: "busybox", crate_name: "belay-sandbox" },
     Package { name: "docker.io", brings: "dockerd", crate_name: "belay-sandbox" },
     Package { name: "iproute2", brings: "ip", crate_name: "belay-sandbox" },
 ];

@@ -299,8 +299,8 @@ pub struct PlannedFile {
 pub enum Interrupt {
     /// By what [`crate::Reader::interrupt`] says, through its standard input.
     Message,
-    /// By `SIGTERM` to its process group. Not `SIGINT`, which a process started in the background of
-    /// a shell may have inherited as ignored.
+    /// By `SIGTERM` to its process group. Not `SIGINT`, which a process started in the background
+    /// of a shell may have inherited as ignored.
     Signal,
 }
 

@@ -137,19 +137,19 @@ async fn the_container_is_locked_down(world: &DockerWorld) {
 }
 
 async fn a_commit_keeps_the_containers_own_files(world: &DockerWorld) {
-    let mut subject = Subject::new(world, "echo kept > /home/file; echo up; $B sleep 1000");
+    let mut subject = Subject::new(world, "echo kept > /opt/file; echo up; $B sleep 1000");
     subject.plan.base = Base::Writable;
     subject.plan.argv =
         [world.busybox(), "sh", "-c", "echo up; $B sleep 1000"].map(Into::into).into();
     subject.start().await;
     subject.see("up").await;
     let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
-    let write = ["exec", "-u", "0", &name, "/bin/busybox", "touch", "/home/kept"];
+    let write = ["exec", "-u", "0", &name, "/bin/busybox", "touch", "/opt/kept"];
     world.engine.command(&write);
     let id = SnapshotId::from_bits(unique());
     subject.provider.snapshot(&subject.fence, id, SnapshotKind::Files).await.unwrap();
     subject.stop(Span::ZERO).await;
-    let mut copy = Subject::new(world, "$B ls /home");
+    let mut copy = Subject::new(world, "$B ls /opt");
     copy.plan.base = Base::Writable;
     copy.provider.restore(&copy.fence, id, &copy.plan, copy.until(LONG)).await.unwrap();
     copy.provider.start(&copy.fence, copy.until(LONG)).await.unwrap();

@@ -2,10 +2,10 @@
 
 use super::Tree;
 
-/// Every crate takes the workspace's lints.
+/// Every crate of the workspace takes its lints; one that is a workspace of its own cannot.
 pub(super) fn lints_are_inherited(tree: &Tree) -> Vec<String> {
     tree.ending("Cargo.toml")
-        .filter(|(path, _)| *path != "Cargo.toml")
+        .filter(|(_, text)| !text.contains("\n[workspace]") && !text.starts_with("[workspace]"))
         .filter(|(_, text)| !text.contains("[lints]\nworkspace = true"))
         .map(|(path, _)| format!("{path} does not inherit the workspace's lints"))
         .collect()

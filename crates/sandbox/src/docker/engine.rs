@@ -88,7 +88,8 @@ impl Engine {
     }
 
     /// The container, if there is one. Asked for by hand: engines have more words for a state than
-    /// the client library knows (Podman says `stopped`), and one unknown word must not hide the rest.
+    /// the client library knows (Podman says `stopped`), and one unknown word must not hide the
+    /// rest.
     pub(super) async fn state(&self, name: &str) -> Result<Option<State>> {
         let operation = "inspect the container";
         let answer = self.get(&format!("containers/{name}/json"), operation).await?;

@@ -79,7 +79,7 @@ impl TestEngine {
         let root = Scratch::new();
         fs::create_dir_all(root.path().join("bin")).unwrap();
         fs::copy("/usr/bin/busybox", root.path().join("bin/busybox")).unwrap();
-        for directory in ["home", "root", "usr", "proc", "tmp"] {
+        for directory in ["home", "opt", "root", "usr", "proc", "tmp"] {
             fs::create_dir(root.path().join(directory)).unwrap();
         }
         let shared = fs::Permissions::from_mode(0o1777);
