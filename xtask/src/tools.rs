@@ -126,7 +126,8 @@ mod tests {
         let nothing = |_: &str| false;
         assert_eq!(missing(&["belay-kernel".to_owned()], nothing), [""; 0]);
         let sandbox = ["belay-sandbox".to_owned()];
-        assert_eq!(missing(&sandbox, nothing), ["bubblewrap", "docker.io", "iproute2"]);
+        let all = ["bubblewrap", "busybox-static", "docker.io", "iproute2"];
+        assert_eq!(missing(&sandbox, nothing), all);
         assert_eq!(missing(&sandbox, |brings| brings != "bwrap"), ["bubblewrap"]);
         assert_eq!(missing(&sandbox, |_| true), [""; 0]);
     }

@@ -213,7 +213,12 @@ fn main() {
     let times = runtime.block_on(bench.first_byte(200));
     line("create → first byte", times, "(p50 ≤ 15 ms)", "bound by mounts and three execs");
     let times = runtime.block_on(bench.exit_seen(200));
-    line("agent's last act → end seen", times, "(p99 ≤ 50 ms)", "bound by the end's fsyncs");
+    line(
+        "agent's last act → end seen",
+        times,
+        "(p99 ≤ 50 ms)",
+        "bound by two wake-ups and a file's rename",
+    );
     let times = runtime.block_on(bench.stop_daemons(50, 200));
     line("stop → proof, 200 daemons, after grace", times, "(p99 ≤ 50 ms)", "bound by the kernel");
     let (up, down, mean, max) = runtime.block_on(bench.many(200));
