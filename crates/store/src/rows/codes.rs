@@ -1,0 +1,33 @@
+//! The kernel's enums without data, by the names they have in the tables.
+
+use belay_kernel::Clock;
+use belay_kernel::attempt::{Outcome, Proof};
+use belay_kernel::task::{Plan, Review, Verb};
+use belay_kernel::termination::{Step, Storage};
+
+use crate::cell::codes;
+
+codes! {
+    Review { Manual "manual", Auto "auto" }
+    Plan { Fresh "fresh", Same "same", Republish "republish" }
+    Verb {
+        Run "run", Cancel "cancel", Accept "accept", Reject "reject", Answer "answer",
+        Retry "retry", Resume "resume", Continue "continue",
+    }
+    Clock {
+        Start "start", Heartbeat "heartbeat", StuckRunning "stuck_running", Idle "idle",
+        Linger "linger", Inactivity "inactivity", Absolute "absolute", ToolCall "tool_call",
+        Claim "claim", ClaimTotal "claim_total", Publish "publish",
+        AttemptLease "attempt_lease", WorkerLease "worker_lease",
+    }
+    Outcome {
+        Succeeded "succeeded", Question "question", Failed "failed", TimedOut "timed_out",
+        Cancelled "cancelled", BudgetExceeded "budget_exceeded", Lost "lost",
+    }
+    Proof { Observed "observed", LeaseExpired "lease_expired", NotOurs "not_ours" }
+    Storage { Outlives "outlives", DiesWithProcesses "dies_with_processes" }
+    Step {
+        Freeze "freeze", Kill "kill", SaveTranscript "save_transcript", SaveTree "save_tree",
+        Destroy "destroy", Settle "settle", Tell "tell", Done "done",
+    }
+}
