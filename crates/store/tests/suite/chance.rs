@@ -2,10 +2,10 @@
 
 /// A small generator (SplitMix64): enough to scatter a test, and the same everywhere.
 #[derive(Clone, Debug)]
-pub struct Chance(pub u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,11 +13,11 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    pub fn id(&mut self) -> u128 {
+    pub(crate) fn id(&mut self) -> u128 {
         (u128::from(self.next()) << 64) | u128::from(self.next())
     }
 }

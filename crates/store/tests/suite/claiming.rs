@@ -16,7 +16,7 @@ fn role() -> String {
     format!("role-{}", task_id())
 }
 
-pub async fn the_order_is_the_kernels<S: Store>(store: Arc<S>) {
+pub(crate) async fn the_order_is_the_kernels<S: Store>(store: Arc<S>) {
     let (role, mut chance) = (role(), Chance(7));
     let mut rows: Vec<TaskRow> = Vec::new();
     for _ in 0..120 {
@@ -45,7 +45,7 @@ pub async fn the_order_is_the_kernels<S: Store>(store: Arc<S>) {
     assert_eq!(claimed, wanted);
 }
 
-pub async fn a_task_is_claimed_once_by_many<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_task_is_claimed_once_by_many<S: Store>(store: Arc<S>) {
     let role = role();
     let rows: Vec<_> = (0..200).map(|_| task(&role)).collect();
     store.commit_all(rows.iter().map(creation).collect()).await.unwrap();
@@ -73,7 +73,7 @@ pub async fn a_task_is_claimed_once_by_many<S: Store>(store: Arc<S>) {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), wanted);
 }
 
-pub async fn what_waits_is_not_claimed<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_waits_is_not_claimed<S: Store>(store: Arc<S>) {
     let role = role();
     let mut later = task(&role);
     later.task.state = State::Queued { plan: Plan::Same, not_before: Some(at(20_000)) };
@@ -95,7 +95,7 @@ pub async fn what_waits_is_not_claimed<S: Store>(store: Arc<S>) {
 }
 
 /// The role's row is in the read set: a stop that comes between look and commit wins.
-pub async fn a_stopped_role_is_not_claimed_for<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_stopped_role_is_not_claimed_for<S: Store>(store: Arc<S>) {
     let role = role();
     done(&*store, creation(&task(&role))).await;
     let seen = super::super::role_row(&role);
@@ -109,7 +109,7 @@ pub async fn a_stopped_role_is_not_claimed_for<S: Store>(store: Arc<S>) {
     assert_eq!(store.waiting_roles(at(10_000)).await.unwrap().iter().filter(|r| **r == role).count(), 1);
 }
 
-pub async fn what_is_declined_hides_nothing<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_is_declined_hides_nothing<S: Store>(store: Arc<S>) {
     let role = role();
     let rows: Vec<_> = (0..12)
         .map(|index| {
@@ -127,7 +127,7 @@ pub async fn what_is_declined_hides_nothing<S: Store>(store: Arc<S>) {
     assert_eq!(claims.iter().map(|one| one.task).collect::<Vec<_>>(), [last]);
 }
 
-pub async fn roles_with_claimable_tasks_are_known<S: Store>(store: Arc<S>) {
+pub(crate) async fn roles_with_claimable_tasks_are_known<S: Store>(store: Arc<S>) {
     let (ready, later, busy) = (role(), role(), role());
     let mut parked = task(&later);
     parked.task.state = State::Queued { plan: Plan::Same, not_before: Some(at(99_000)) };

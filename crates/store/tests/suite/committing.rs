@@ -17,7 +17,7 @@ use belay_store::{
 use super::make::*;
 
 /// Every shape of a task's state.
-pub fn states() -> Vec<State> {
+pub(crate) fn states() -> Vec<State> {
     let (attempt, question, by) =
         (AttemptNumber(7), QuestionId::from_bits(5), TaskId::from_bits(6));
     let plans = [Plan::Fresh, Plan::Same, Plan::Republish];
@@ -46,7 +46,7 @@ pub fn states() -> Vec<State> {
     states
 }
 
-pub async fn rows_come_back_as_they_were<S: Store>(store: Arc<S>) {
+pub(crate) async fn rows_come_back_as_they_were<S: Store>(store: Arc<S>) {
     let mut reasons = vec![
         Reason::Created,
         Reason::Claimed,
@@ -118,7 +118,7 @@ async fn same<S: Store, R: Record + PartialEq>(store: &S, id: R::Id, row: R) {
     assert_eq!(load::<S, R>(store, id).await, Some(Stored { revision: FIRST, row }));
 }
 
-pub async fn revisions_grow_by_one<S: Store>(store: Arc<S>) {
+pub(crate) async fn revisions_grow_by_one<S: Store>(store: Arc<S>) {
     let mut row = task("builder");
     done(&*store, creation(&row)).await;
     for revision in 1..5 {
@@ -130,7 +130,7 @@ pub async fn revisions_grow_by_one<S: Store>(store: Arc<S>) {
     assert_eq!(task_of(&*store, row.task.id).await.row.priority, 4);
 }
 
-pub async fn a_stale_decision_is_overtaken<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_stale_decision_is_overtaken<S: Store>(store: Arc<S>) {
     let row = task("builder");
     done(&*store, creation(&row)).await;
     let urgent = TaskRow { priority: 9, ..row.clone() };
@@ -147,7 +147,7 @@ pub async fn a_stale_decision_is_overtaken<S: Store>(store: Arc<S>) {
     assert_eq!(store.commit(Commit::new().delete(&gone)).await.unwrap(), overtaken);
 }
 
-pub async fn a_decision_is_overtaken_by_what_it_only_read<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_decision_is_overtaken_by_what_it_only_read<S: Store>(store: Arc<S>) {
     let (dependency, dependant) = (task("builder"), task("builder"));
     done(&*store, creation(&dependency)).await;
     let read = task_of(&*store, dependency.task.id).await;
@@ -166,7 +166,7 @@ pub async fn a_decision_is_overtaken_by_what_it_only_read<S: Store>(store: Arc<S
     done(&*store, creation(&dependant).read(&now).read_absent::<TaskRow>(&task_id())).await;
 }
 
-pub async fn what_is_made_twice_is_made_once<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_is_made_twice_is_made_once<S: Store>(store: Arc<S>) {
     let row = task("builder");
     let both = tokio::join!(store.commit(creation(&row)), store.commit(creation(&row)));
     let answers = [both.0.unwrap(), both.1.unwrap()];
@@ -174,7 +174,7 @@ pub async fn what_is_made_twice_is_made_once<S: Store>(store: Arc<S>) {
     assert!(answers.iter().any(|answer| matches!(answer, Committed::Overtaken(_))));
 }
 
-pub async fn a_decision_is_done_wholly_or_not_at_all<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_decision_is_done_wholly_or_not_at_all<S: Store>(store: Arc<S>) {
     let before = store.latest().await.unwrap();
     let row = task("builder");
     let unknown = session();
@@ -197,7 +197,7 @@ pub async fn a_decision_is_done_wholly_or_not_at_all<S: Store>(store: Arc<S>) {
     assert!(store.events(before, filter, 10).await.unwrap().events.is_empty());
 }
 
-pub async fn decisions_in_one_call_are_judged_one_by_one<S: Store>(store: Arc<S>) {
+pub(crate) async fn decisions_in_one_call_are_judged_one_by_one<S: Store>(store: Arc<S>) {
     let rows: Vec<_> = (0..4).map(|_| task("builder")).collect();
     let orphan = attempt(task_id(), 1, session().id);
     let mut huge = spec(rows[3].task.id);
@@ -226,7 +226,7 @@ fn request(key: &str, hash: &str, answer: &str) -> Request {
     Request { principal, key, body_hash: hash.to_owned(), answer: answer.to_owned(), at: at(50) }
 }
 
-pub async fn the_same_request_gets_the_same_answer<S: Store>(store: Arc<S>) {
+pub(crate) async fn the_same_request_gets_the_same_answer<S: Store>(store: Arc<S>) {
     let key = task_id().to_string();
     let (first, again) = (task("builder"), task("builder"));
     done(&*store, creation(&first).request(request(&key, "h1", "made the first"))).await;
@@ -245,7 +245,7 @@ pub async fn the_same_request_gets_the_same_answer<S: Store>(store: Arc<S>) {
     assert_eq!(store.answered("ada", "never").await.unwrap(), None);
 }
 
-pub async fn a_request_of_two_at_once_is_done_once<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_request_of_two_at_once_is_done_once<S: Store>(store: Arc<S>) {
     for round in 0..20 {
         let key = format!("{}-{round}", task_id());
         let (one, two) = (task("builder"), task("builder"));
@@ -259,7 +259,7 @@ pub async fn a_request_of_two_at_once_is_done_once<S: Store>(store: Arc<S>) {
     }
 }
 
-pub async fn removing_a_task_removes_what_hangs_on_it<S: Store>(store: Arc<S>) {
+pub(crate) async fn removing_a_task_removes_what_hangs_on_it<S: Store>(store: Arc<S>) {
     let (row, other, session) = (task("builder"), task("builder"), session());
     let edge = DependencyRow { task: other.task.id, depends_on: row.task.id };
     let commit = creation(&row).insert(&session).insert(&attempt(row.task.id, 1, session.id));
@@ -279,7 +279,7 @@ pub async fn removing_a_task_removes_what_hangs_on_it<S: Store>(store: Arc<S>) {
     assert!(leases.iter().all(|lease| lease.holder != holder));
 }
 
-pub async fn what_others_need_is_not_removed<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_others_need_is_not_removed<S: Store>(store: Arc<S>) {
     let (parent, mut child) = (task("builder"), task("builder"));
     child.task.parent = Some(parent.task.id);
     child.root = parent.task.id;
@@ -293,7 +293,7 @@ pub async fn what_others_need_is_not_removed<S: Store>(store: Arc<S>) {
     done(&*store, Commit::new().delete(&stored)).await;
 }
 
-pub async fn a_task_has_one_live_attempt<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_task_has_one_live_attempt<S: Store>(store: Arc<S>) {
     let (row, session) = (task("builder"), session());
     let first = attempt(row.task.id, 1, session.id);
     let second = attempt(row.task.id, 2, session.id);
@@ -305,7 +305,7 @@ pub async fn a_task_has_one_live_attempt<S: Store>(store: Arc<S>) {
     done(&*store, Commit::new().update(FIRST, &ended(&first)).insert(&second)).await;
 }
 
-pub async fn what_is_referred_to_must_be_there<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_is_referred_to_must_be_there<S: Store>(store: Arc<S>) {
     let mut child = task("builder");
     child.task.parent = Some(task_id());
     let refused = store.commit(Commit::new().insert(&child)).await.unwrap();
@@ -313,7 +313,7 @@ pub async fn what_is_referred_to_must_be_there<S: Store>(store: Arc<S>) {
     assert_eq!(refused, Committed::Refused(Refusal::Rule { table, rule: Rule::Reference }));
 }
 
-pub async fn many_at_once_lose_no_update<S: Store>(store: Arc<S>) {
+pub(crate) async fn many_at_once_lose_no_update<S: Store>(store: Arc<S>) {
     let row = task("builder");
     done(&*store, creation(&row)).await;
     let writers = (0..8).map(|_| {
@@ -338,7 +338,7 @@ pub async fn many_at_once_lose_no_update<S: Store>(store: Arc<S>) {
 }
 
 /// Two rows that are always changed together are never seen apart, whatever order they are named in.
-pub async fn two_rows_are_never_half_swapped<S: Store>(store: Arc<S>) {
+pub(crate) async fn two_rows_are_never_half_swapped<S: Store>(store: Arc<S>) {
     let (left, right) = (task("builder"), task("builder"));
     done(&*store, Commit::new().insert(&left).insert(&right)).await;
     let ids = [left.task.id, right.task.id];

@@ -13,7 +13,7 @@ use super::make::*;
 
 /// Waits until everything that was committed before has a number: the newest does not move any more
 /// once a marker that is committed now is there.
-pub async fn settle<S: Store>(store: &S) -> Cursor {
+pub(crate) async fn settle<S: Store>(store: &S) -> Cursor {
     let marker = task_id();
     let mut cursor = store.latest().await.unwrap();
     let commit = Commit::new().event(NewEvent::task(marker, "marker", "{}".into(), at(9_999)));
@@ -36,7 +36,7 @@ fn ours(event: &belay_store::Event) -> bool {
     event.event.kind != "marker"
 }
 
-pub async fn events_are_read_in_order_by_cursor<S: Store>(store: Arc<S>) {
+pub(crate) async fn events_are_read_in_order_by_cursor<S: Store>(store: Arc<S>) {
     let start = settle(&*store).await;
     let row = task("builder");
     done(&*store, creation(&row).event(event(row.task.id, "second"))).await;
@@ -66,7 +66,7 @@ pub async fn events_are_read_in_order_by_cursor<S: Store>(store: Arc<S>) {
     assert_eq!(spelled, cursor);
 }
 
-pub async fn events_are_filtered<S: Store>(store: Arc<S>) {
+pub(crate) async fn events_are_filtered<S: Store>(store: Arc<S>) {
     let start = settle(&*store).await;
     let (one, two) = (task("builder"), task("builder"));
     let session = SessionId::from_bits(fresh());
@@ -89,7 +89,7 @@ pub async fn events_are_filtered<S: Store>(store: Arc<S>) {
     assert_eq!(kinds(of_session).await, ["session.paused"]);
 }
 
-pub async fn foreign_and_future_cursors_are_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn foreign_and_future_cursors_are_refused<S: Store>(store: Arc<S>) {
     let here = settle(&*store).await;
     let refused = |cursor| {
         let store = Arc::clone(&store);
@@ -106,7 +106,7 @@ pub async fn foreign_and_future_cursors_are_refused<S: Store>(store: Arc<S>) {
     assert_eq!(refused(absurd).await, Some("future_cursor"));
 }
 
-pub async fn whoever_waits_for_events_is_woken<S: Store>(store: Arc<S>) {
+pub(crate) async fn whoever_waits_for_events_is_woken<S: Store>(store: Arc<S>) {
     let here = settle(&*store).await;
     let waiter = {
         let store = Arc::clone(&store);
@@ -124,7 +124,7 @@ pub async fn whoever_waits_for_events_is_woken<S: Store>(store: Arc<S>) {
 
 /// Sixteen writers, of several events a commit and several tasks, against one follower by cursor:
 /// nothing skipped, nothing doubled, within a task in the order of its revisions.
-pub async fn sixteen_writers_and_a_follower<S: Store>(store: Arc<S>) {
+pub(crate) async fn sixteen_writers_and_a_follower<S: Store>(store: Arc<S>) {
     const WRITERS: usize = 16;
     const COMMITS: usize = 40;
     let start = settle(&*store).await;

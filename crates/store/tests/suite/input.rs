@@ -16,7 +16,7 @@ async fn refused<S: Store>(store: &S, commit: Commit) -> &'static str {
     }
 }
 
-pub async fn oversized_fields_are_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn oversized_fields_are_refused<S: Store>(store: Arc<S>) {
     let row = task("builder");
     let id = row.task.id;
     let mut wide = spec(id);
@@ -32,7 +32,7 @@ pub async fn oversized_fields_are_refused<S: Store>(store: Arc<S>) {
     done(&*store, Commit::new().insert(&row).insert(&wide)).await;
 }
 
-pub async fn what_is_not_text_is_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_is_not_text_is_refused<S: Store>(store: Arc<S>) {
     let row = task("builder");
     let mut nul = spec(row.task.id);
     nul.title = "a\0b".into();
@@ -49,7 +49,7 @@ pub async fn what_is_not_text_is_refused<S: Store>(store: Arc<S>) {
     assert_eq!(stored.row, nul);
 }
 
-pub async fn numbers_that_do_not_fit_are_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn numbers_that_do_not_fit_are_refused<S: Store>(store: Arc<S>) {
     let row = task("builder");
     let huge = Ledger { cost: Money::from_micros(u64::MAX), ..Ledger::default() };
     let broken = LedgerRow { root: row.task.id, ledger: huge };
@@ -63,12 +63,12 @@ pub async fn numbers_that_do_not_fit_are_refused<S: Store>(store: Arc<S>) {
     assert_eq!(task_of(&*store, row.task.id).await.row.priority, i64::MAX);
 }
 
-pub async fn a_commit_that_names_a_row_twice_is_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_commit_that_names_a_row_twice_is_refused<S: Store>(store: Arc<S>) {
     let row = task("builder");
     assert_eq!(refused(&*store, Commit::new().insert(&row).insert(&row)).await, "named_twice");
 }
 
-pub async fn too_much_at_once_is_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn too_much_at_once_is_refused<S: Store>(store: Arc<S>) {
     let many = vec![Commit::new(); MAX_BATCH + 1];
     let code = |failure: belay_store::Failure| failure.refusal().map(Refusal::code);
     assert_eq!(code(store.commit_all(many).await.unwrap_err()), Some("too_many"));
@@ -78,7 +78,7 @@ pub async fn too_much_at_once_is_refused<S: Store>(store: Arc<S>) {
     assert_eq!(code(store.load::<TaskRow>(&ids).await.unwrap_err()), Some("too_many"));
 }
 
-pub async fn unknown_ids_are_nothing<S: Store>(store: Arc<S>) {
+pub(crate) async fn unknown_ids_are_nothing<S: Store>(store: Arc<S>) {
     let row = task("builder");
     done(&*store, creation(&row)).await;
     let found = store.load::<TaskRow>(&[task_id(), row.task.id, task_id(), row.task.id]).await;
@@ -87,7 +87,7 @@ pub async fn unknown_ids_are_nothing<S: Store>(store: Arc<S>) {
     assert!(store.load::<TaskRow>(&[]).await.unwrap().is_empty());
 }
 
-pub async fn lists_are_paged_completely<S: Store>(store: Arc<S>) {
+pub(crate) async fn lists_are_paged_completely<S: Store>(store: Arc<S>) {
     let role = format!("listed-{}", task_id());
     let mut rows: Vec<TaskRow> = (0..23).map(|_| task(&role)).collect();
     for (index, row) in rows.iter_mut().enumerate() {
@@ -106,7 +106,7 @@ pub async fn lists_are_paged_completely<S: Store>(store: Arc<S>) {
     assert_eq!(seen, rows, "newest first, each once");
 }
 
-pub async fn lists_are_filtered<S: Store>(store: Arc<S>) {
+pub(crate) async fn lists_are_filtered<S: Store>(store: Arc<S>) {
     let role = format!("filtered-{}", task_id());
     let (parent, mut child, mut cancelled) = (task(&role), task(&role), task(&role));
     child.task.parent = Some(parent.task.id);
@@ -136,7 +136,7 @@ pub async fn lists_are_filtered<S: Store>(store: Arc<S>) {
     assert!(open.unwrap().rows.is_empty());
 }
 
-pub async fn a_page_of_another_list_is_refused<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_page_of_another_list_is_refused<S: Store>(store: Arc<S>) {
     for text in ["[1]", "[\"a\",\"b\"]", "[1,2]", "[1,\"a\",\"b\"]", "[1,\"a\\u0000\"]"] {
         let refused = match text.parse::<After>() {
             Ok(after) => {

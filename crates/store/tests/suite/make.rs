@@ -16,24 +16,24 @@ use belay_store::{
     Candidate, ClaimAsk, Commit, Committed, Decide, List, NewEvent, Record, Store, Stored,
 };
 
-pub fn at(ms: i64) -> Timestamp {
+pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
 /// Ids that no other test of this process has.
-pub fn fresh() -> u128 {
+pub(crate) fn fresh() -> u128 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     (u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 16) | u128::from(number & 0xffff)
 }
 
-pub fn task_id() -> TaskId {
+pub(crate) fn task_id() -> TaskId {
     TaskId::from_bits(fresh())
 }
 
-pub const QUEUED: State = State::Queued { plan: Plan::Fresh, not_before: None };
+pub(crate) const QUEUED: State = State::Queued { plan: Plan::Fresh, not_before: None };
 
-pub fn task(role: &str) -> TaskRow {
+pub(crate) fn task(role: &str) -> TaskRow {
     let id = task_id();
     TaskRow {
         task: Task {
@@ -60,7 +60,7 @@ pub fn task(role: &str) -> TaskRow {
     }
 }
 
-pub fn spec(task: TaskId) -> SpecRow {
+pub(crate) fn spec(task: TaskId) -> SpecRow {
     SpecRow {
         task,
         title: "Mend the fence".into(),
@@ -80,15 +80,15 @@ pub fn spec(task: TaskId) -> SpecRow {
     }
 }
 
-pub fn ledger(root: TaskId) -> LedgerRow {
+pub(crate) fn ledger(root: TaskId) -> LedgerRow {
     LedgerRow { root, ledger: Ledger::default() }
 }
 
-pub fn session() -> SessionRow {
+pub(crate) fn session() -> SessionRow {
     super::super::session_row(SessionId::from_bits(fresh()))
 }
 
-pub fn attempt(task: TaskId, number: u32, session: SessionId) -> AttemptRow {
+pub(crate) fn attempt(task: TaskId, number: u32, session: SessionId) -> AttemptRow {
     AttemptRow {
         task,
         attempt: Attempt::claimed(AttemptNumber(number), Epoch(1), at(60_000), at(2_000)),
@@ -106,18 +106,18 @@ pub fn attempt(task: TaskId, number: u32, session: SessionId) -> AttemptRow {
     }
 }
 
-pub fn ended(row: &AttemptRow) -> AttemptRow {
+pub(crate) fn ended(row: &AttemptRow) -> AttemptRow {
     let phase = Phase::Ended(Outcome::Succeeded, Proof::Observed);
     let attempt = Attempt { phase, publish: Publish::None, ..row.attempt };
     AttemptRow { attempt, ..row.clone() }
 }
 
-pub fn event(task: TaskId, kind: &str) -> NewEvent {
+pub(crate) fn event(task: TaskId, kind: &str) -> NewEvent {
     NewEvent::task(task, kind, "{}".to_owned(), at(5_000))
 }
 
 /// A new task with everything that belongs to it.
-pub fn creation(row: &TaskRow) -> Commit {
+pub(crate) fn creation(row: &TaskRow) -> Commit {
     Commit::new()
         .insert(row)
         .insert(&spec(row.task.id))
@@ -125,25 +125,25 @@ pub fn creation(row: &TaskRow) -> Commit {
         .event(event(row.task.id, "task.created"))
 }
 
-pub async fn done<S: Store>(store: &S, commit: Commit) {
+pub(crate) async fn done<S: Store>(store: &S, commit: Commit) {
     let committed = store.commit(commit).await.unwrap();
     assert_eq!(committed, Committed::Done);
 }
 
-pub async fn load<S: Store, R: Record>(store: &S, id: R::Id) -> Option<Stored<R>> {
+pub(crate) async fn load<S: Store, R: Record>(store: &S, id: R::Id) -> Option<Stored<R>> {
     store.load::<R>(&[id]).await.unwrap().pop().unwrap()
 }
 
-pub async fn task_of<S: Store>(store: &S, id: TaskId) -> Stored<TaskRow> {
+pub(crate) async fn task_of<S: Store>(store: &S, id: TaskId) -> Stored<TaskRow> {
     load::<S, TaskRow>(store, id).await.expect("the task is there")
 }
 
 /// A decision that claims: the task, its session and its attempt in one commit.
-pub fn claimer() -> Decide {
+pub(crate) fn claimer() -> Decide {
     Arc::new(|candidate: &Candidate| Some(claim_of(candidate, at(60_000))))
 }
 
-pub fn claim_of(candidate: &Candidate, lease_end: Timestamp) -> Commit {
+pub(crate) fn claim_of(candidate: &Candidate, lease_end: Timestamp) -> Commit {
     let task = &candidate.task.row;
     let number = task.task.attempts.next();
     let session = SessionRow { ..session() };
@@ -174,7 +174,7 @@ pub fn claim_of(candidate: &Candidate, lease_end: Timestamp) -> Commit {
     }
 }
 
-pub fn ask(role: &str, limit: usize) -> ClaimAsk {
+pub(crate) fn ask(role: &str, limit: usize) -> ClaimAsk {
     ClaimAsk {
         role: role.to_owned(),
         now: at(10_000),
@@ -184,4 +184,4 @@ pub fn ask(role: &str, limit: usize) -> ClaimAsk {
     }
 }
 
-pub const FIRST: Revision = Revision(1);
+pub(crate) const FIRST: Revision = Revision(1);

@@ -3,14 +3,14 @@
 //! A case is an async function over any [`Store`]. [`CASES`] lists all of them by name, so that each
 //! implementation runs the same list.
 
-pub mod chance;
-pub mod claiming;
-pub mod committing;
-pub mod following;
-pub mod input;
-pub mod make;
-pub mod model;
-pub mod tending;
+pub(crate) mod chance;
+pub(crate) mod claiming;
+pub(crate) mod committing;
+pub(crate) mod following;
+pub(crate) mod input;
+pub(crate) mod make;
+pub(crate) mod model;
+pub(crate) mod tending;
 
 /// Runs `$run!(name, path)` for every case.
 #[macro_export]

@@ -117,14 +117,14 @@ impl Model {
     }
 }
 
-pub async fn any_sequence_of_decisions_agrees_with_the_model<S: Store>(store: Arc<S>) {
+pub(crate) async fn any_sequence_of_decisions_agrees_with_the_model<S: Store>(store: Arc<S>) {
     for seed in 0..6 {
         run(&*store, seed, 60).await;
     }
 }
 
 /// One sequence of decisions, of which some are handed in together.
-pub async fn run<S: Store>(store: &S, seed: u64, rounds: i64) {
+pub(crate) async fn run<S: Store>(store: &S, seed: u64, rounds: i64) {
     let mut chance = Chance(seed);
     let names: Vec<TaskRow> = (0..5).map(|_| task("modelled")).collect();
     let mut model = Model { rows: BTreeMap::new() };

@@ -15,7 +15,7 @@ use super::make::*;
 
 const HOLD: Span = Span::from_secs(5);
 
-pub async fn what_is_due_is_taken_once_and_again_after_its_hold<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_is_due_is_taken_once_and_again_after_its_hold<S: Store>(store: Arc<S>) {
     let (one, two) = (task("builder"), task("builder"));
     let late = TaskRow { due_at: Some(at(300)), ..one.clone() };
     let early = TaskRow { due_at: Some(at(200)), ..two.clone() };
@@ -40,7 +40,7 @@ pub async fn what_is_due_is_taken_once_and_again_after_its_hold<S: Store>(store:
     assert_eq!(task_of(&*store, one.task.id).await.revision, FIRST);
 }
 
-pub async fn a_timer_is_rearmed_unless_the_row_moved_on<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_timer_is_rearmed_unless_the_row_moved_on<S: Store>(store: Arc<S>) {
     let row = TaskRow { due_at: Some(at(100)), ..task("builder") };
     done(&*store, creation(&row)).await;
     let key = Key::of::<TaskRow>(&row.task.id);
@@ -69,7 +69,7 @@ fn current(until: i64) -> Beaten {
     Beaten::Current { until: at(until) }
 }
 
-pub async fn beats_renew_and_never_shorten<S: Store>(store: Arc<S>) {
+pub(crate) async fn beats_renew_and_never_shorten<S: Store>(store: Arc<S>) {
     let (attempt, holder) = live(&*store).await;
     let beats = [70_000, 65_000, 80_000].map(|until| beat(holder, "1", until));
     for (beat, until) in beats.into_iter().zip([70_000, 70_000, 80_000]) {
@@ -87,7 +87,7 @@ pub async fn beats_renew_and_never_shorten<S: Store>(store: Arc<S>) {
     assert_eq!(stored.row.attempt.lease_end, at(82_000), "a commit takes back no promise");
 }
 
-pub async fn a_beat_touches_no_revision<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_beat_touches_no_revision<S: Store>(store: Arc<S>) {
     let (attempt, holder) = live(&*store).await;
     store.beat(vec![beat(holder, "1", 99_000)], at(9)).await.unwrap();
     let id = (attempt.task, AttemptNumber(1));
@@ -98,7 +98,7 @@ pub async fn a_beat_touches_no_revision<S: Store>(store: Arc<S>) {
     done(&*store, Commit::new().update(FIRST, &stopped)).await;
 }
 
-pub async fn who_is_not_current_is_told<S: Store>(store: Arc<S>) {
+pub(crate) async fn who_is_not_current_is_told<S: Store>(store: Arc<S>) {
     let (attempt, holder) = live(&*store).await;
     let nobody = Holder::Attempt(attempt.task, AttemptNumber(9));
     let beats = vec![
@@ -125,7 +125,7 @@ pub async fn who_is_not_current_is_told<S: Store>(store: Arc<S>) {
     assert_eq!(stored.row.attempt.epoch, Epoch(1));
 }
 
-pub async fn leases_are_extended_by_our_downtime<S: Store>(store: Arc<S>) {
+pub(crate) async fn leases_are_extended_by_our_downtime<S: Store>(store: Arc<S>) {
     let (_, open) = live(&*store).await;
     let (closed_row, closed) = live(&*store).await;
     let mut ending = closed_row;
@@ -137,7 +137,7 @@ pub async fn leases_are_extended_by_our_downtime<S: Store>(store: Arc<S>) {
     assert_eq!((end(open), end(closed)), (at(67_000), at(60_000)));
 }
 
-pub async fn nodes_are_present_by_lease<S: Store>(store: Arc<S>) {
+pub(crate) async fn nodes_are_present_by_lease<S: Store>(store: Arc<S>) {
     let node = Holder::Node(NodeId::from_bits(fresh()));
     let open = |fence: &str, until| LeaseWrite {
         holder: node,
@@ -167,7 +167,7 @@ async fn take<S: Store>(store: &S, kind: &str, now: i64) -> Vec<belay_store::Eff
     taken.into_iter().filter(|one| one.effect.kind == kind).collect()
 }
 
-pub async fn effects_are_handed_out_at_least_once<S: Store>(store: Arc<S>) {
+pub(crate) async fn effects_are_handed_out_at_least_once<S: Store>(store: Arc<S>) {
     let kind = format!("push-{}", task_id());
     let row = task("builder");
     done(&*store, creation(&row).effect(effect(&kind, 100)).effect(effect(&kind, 9_000))).await;
@@ -189,7 +189,7 @@ pub async fn effects_are_handed_out_at_least_once<S: Store>(store: Arc<S>) {
     assert_eq!(take(&*store, &kind, 60_000).await.len(), 1, "the other one is there");
 }
 
-pub async fn effects_of_many_hands_are_not_handed_out_twice_at_once<S: Store>(store: Arc<S>) {
+pub(crate) async fn effects_of_many_hands_are_not_handed_out_twice_at_once<S: Store>(store: Arc<S>) {
     let kind = format!("kill-{}", task_id());
     let commits = (0..60).map(|_| creation(&task("builder")).effect(effect(&kind, 1)));
     store.commit_all(commits.collect()).await.unwrap();
@@ -212,7 +212,7 @@ pub async fn effects_of_many_hands_are_not_handed_out_twice_at_once<S: Store>(st
     assert_eq!((all.len(), distinct.len()), (60, 60));
 }
 
-pub async fn what_is_old_is_forgotten<S: Store>(store: Arc<S>) {
+pub(crate) async fn what_is_old_is_forgotten<S: Store>(store: Arc<S>) {
     let row = task("builder");
     let request = |key: &str, ms| Request {
         principal: "ada".into(),
@@ -248,7 +248,7 @@ pub async fn what_is_old_is_forgotten<S: Store>(store: Arc<S>) {
     assert_eq!(next.events[0].number, oldest.number + 1);
 }
 
-pub async fn a_clock_that_is_set_back_shortens_nothing<S: Store>(store: Arc<S>) {
+pub(crate) async fn a_clock_that_is_set_back_shortens_nothing<S: Store>(store: Arc<S>) {
     let (attempt, holder) = live(&*store).await;
     store.beat(vec![beat(holder, "1", 90_000)], at(50_000)).await.unwrap();
     // The clock of whoever beats was set back by a day: the beat comes, the promise stands.
