@@ -257,6 +257,9 @@ impl Attempt {
         limits: &Limits,
     ) -> Disposition<Self, Denial> {
         let due = now.after(limits.publish);
+        if self.held_since.is_some() {
+            return Deny(Denial::Phase(self.phase)); // questions never publish
+        }
         match self.deadline {
             Some(deadline) if now > deadline => Deny(Denial::DeadlinePassed { deadline }),
             _ if self.lease_end <= due => {
@@ -265,7 +268,6 @@ impl Attempt {
             _ => Accept(Self {
                 phase: Phase::Publishing { due },
                 publish: Publish::Open(push),
-                held_since: None,
                 ..*self
             }),
         }
@@ -340,6 +342,25 @@ mod tests {
         assert!(!attempt.may_act() && !attempt.leaves_session_free());
         let proven = attempt.step(Event::Proven(Proof::Observed), at(11), &Limits::default());
         assert!(proven.accepted().unwrap().leaves_session_free());
+    }
+
+    #[test]
+    fn the_row_keeps_when_it_was_prepared_and_started() {
+        let (attempt, _) = play(&[(3, Event::Prepared), (5, Event::Start)]);
+        assert_eq!((attempt.claimed_at, attempt.prepared_at), (at(0), at(3)));
+        assert_eq!((attempt.started_at, attempt.deadline), (Some(at(5)), Some(at(3_605))));
+    }
+
+    #[test]
+    fn a_held_attempt_does_not_publish_and_is_not_held_once_it_ends() {
+        let (attempt, taken) = play(&[
+            (1, Event::Start),
+            (2, Event::Hold),
+            (3, Event::OpenPublish(PUSH)),
+            (4, Event::End(Outcome::Question)),
+        ]);
+        assert_eq!(taken, ["accept", "accept", "deny", "accept"]);
+        assert_eq!((attempt.held_since, attempt.publish), (None, Publish::None));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Money and token budgets: one ledger at the root of a task tree, charged by every attempt and
 //! subtask below it.
 //!
-//! An agent reports usage that is cumulative per attempt, so a report that is delivered twice counts
-//! once. A ledger never falls: what is NaN, negative, infinite or falling is ignored and counted as
-//! drift. Where model traffic passes through the metering gateway, it reserves before each request,
-//! so that a budget cannot be overrun by what is under way.
+//! An agent reports usage that is cumulative per attempt, so a report that is delivered twice
+//! counts once. A ledger never falls: what is NaN, negative, infinite or falling is ignored and
+//! counted as drift. Where model traffic passes through the metering gateway, it reserves before
+//! each request, so that a budget cannot be overrun by what is under way.
 
 use serde::{Deserialize, Serialize};
 

@@ -40,6 +40,8 @@ pub enum Clock {
     AttemptLease,
     /// A worker's lease.
     WorkerLease,
+    /// Since a session's last activity.
+    Grace,
 }
 
 impl Clock {
@@ -59,6 +61,7 @@ impl Clock {
             Self::Publish => "publish",
             Self::AttemptLease => "attempt_lease",
             Self::WorkerLease => "worker_lease",
+            Self::Grace => "grace",
         }
     }
 
@@ -69,7 +72,7 @@ impl Clock {
 }
 
 /// What one clock shows: how much was measured, how much is allowed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// Which clock.
     pub clock: Clock,

@@ -1,8 +1,8 @@
 //! What a machine says to an event: accept it, ignore it, or deny it with a reason.
 //!
-//! Three outcomes, three variants. *Ignore* is for what is true but changes nothing (a second report
-//! of the same exit); *deny* is a refusal that the sender is told about. A lost compare-and-set is
-//! neither: it belongs to the shell, which looks again and decides again.
+//! Three outcomes, three variants. *Ignore* is for what is true but changes nothing (a second
+//! report of the same exit); *deny* is a refusal that the sender is told about. A lost
+//! compare-and-set is neither: it belongs to the shell, which looks again and decides again.
 
 /// The answer of a pure machine to one event.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! Tasks among tasks: subtasks, dependencies, follow-ups.
 //!
 //! A task *waits for* its dependencies, and a parent waits for its subtasks. A ring of waiting is
-//! refused when it would be made, because nothing could ever break it: a subtask that depends on its
-//! own parent is one.
+//! refused when it would be made, because nothing could ever break it: a subtask that depends on
+//! its own parent is one.
 
 use std::collections::BTreeSet;
 

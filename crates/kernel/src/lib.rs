@@ -2,17 +2,21 @@
 //! functions. No clock, no chance, no I/O, no logging: time comes in as `now`, ids and jitter are
 //! drawn by the caller, and every decision can be replayed.
 
-pub mod attempt;
-pub mod budget;
 mod cause;
-pub mod claim;
 mod clock;
 mod disposition;
 mod event;
-pub mod fence;
-pub mod graph;
 mod id;
 mod limits;
+mod time;
+mod usage;
+
+// The task and its attempts.
+pub mod attempt;
+pub mod budget;
+pub mod claim;
+pub mod fence;
+pub mod graph;
 pub mod publish;
 pub mod question;
 pub mod receipt;
@@ -20,9 +24,35 @@ pub mod retry;
 pub mod status;
 pub mod task;
 pub mod termination;
-mod time;
-mod usage;
 pub mod why;
+
+// Whether an agent is alive.
+pub mod deadline;
+pub mod evidence;
+pub mod hold;
+pub mod mass_death;
+pub mod sandbox;
+pub mod tool;
+pub mod verdict;
+
+// The session behind the tasks.
+pub mod idle;
+pub mod lock;
+pub mod orphan;
+pub mod resume;
+pub mod session;
+pub mod snapshot;
+
+// Who works.
+pub mod breaker;
+pub mod recovery;
+pub mod restart;
+pub mod role;
+pub mod worker;
+
+// What it is for.
+pub mod diagnostic;
+pub mod workflow;
 
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};

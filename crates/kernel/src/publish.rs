@@ -1,9 +1,9 @@
 //! Publishing: what is pushed, and how it is found out what became of a push.
 //!
-//! A push is `--force-with-lease=<ref>:<X>` of the result commit W. If its outcome is unknown, “the
-//! remote has W” is final, and “the remote has not W” proves nothing: a push killed during the
-//! server's hook has been seen to land seconds later. So *not pushed* is recorded only after the ref
-//! is known to have moved away from X, because from then on the late push cannot land.
+//! A push is `--force-with-lease=<ref>:<X>` of the result commit W. If its outcome is unknown,
+//! “the remote has W” is final, and “the remote has not W” proves nothing: a push killed during
+//! the server's hook has been seen to land seconds later. So *not pushed* is recorded only after
+//! the ref is known to have moved away from X, because from then on the late push cannot land.
 
 use std::fmt;
 use std::str::FromStr;
@@ -171,8 +171,8 @@ pub enum Settling {
 
 /// Decides what follows from one look at the remote.
 ///
-/// After a successful fence push the next look shows [`Remote::MovedOn`]; after one that was refused
-/// because the late push landed first, [`Remote::HasCommit`].
+/// After a successful fence push the next look shows [`Remote::MovedOn`]; after one that was
+/// refused because the late push landed first, [`Remote::HasCommit`].
 pub const fn settle(push: Push, remote: Remote) -> Settling {
     match remote {
         Remote::HasCommit => Settling::Settled(PushOutcome::Pushed),

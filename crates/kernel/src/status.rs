@@ -1,8 +1,8 @@
 //! What a state means to others: its name, its group, what a person can do from it.
 //!
-//! Groups are computed from the machine's own states, with no `_` arm, and a test holds them against
-//! what [`step`](crate::task::step) accepts. A new status that was missing from hand-written lists
-//! once made runaway spawning.
+//! Groups are computed from the machine's own states, with no `_` arm, and a test holds them
+//! against what [`step`](crate::task::step) accepts. A new status that was missing from
+//! hand-written lists once made runaway spawning.
 
 use std::fmt;
 

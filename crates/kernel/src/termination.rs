@@ -2,13 +2,14 @@
 //! idempotent and bounded.
 //!
 //! ```text
-//!  0 commit ENDING ─► 1 kill and prove ─► 2 save transcript ─► 3 save tree ─► 4 destroy ─► 5 settle ─► 6 tell
-//!                     (storage dies with the processes? then freeze ─► 2 ─► 3 ─► kill ─► 4)
+//!  0 commit ENDING ─► 1 kill and prove ─► 2 save transcript ─► 3 save tree
+//!                                            ─► 4 destroy ─► 5 settle ─► 6 tell
+//!  storage dies with the processes?  0 ─► freeze ─► 2 ─► 3 ─► kill and prove ─► 4 ─► 5 ─► 6
 //! ```
 //!
-//! **Barrier:** nothing that could destroy transcript or tree happens before they are durable. Where
-//! storage outlives the processes the kill comes first, because what is dead cannot write any more.
-//! Where it does not, the sandbox is frozen, read, and killed after that.
+//! **Barrier:** nothing that could destroy transcript or tree happens before they are durable.
+//! Where storage outlives the processes the kill comes first, because what is dead cannot write
+//! any more. Where it does not, the sandbox is frozen, read, and killed after that.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::{Attempt, Phase};
 use crate::claim::{Blocker, ClaimFacts, blockers};
 use crate::clock::{Clock, Reading};
+use crate::deadline::{self, Stream};
 use crate::id::{AttemptNumber, QuestionId, TaskId};
-use crate::limits::Limits;
+use crate::limits::{Limits, Switches};
 use crate::task::{Blocked, Children, Failure, Plan, Reason, State, Task, Verb};
 use crate::time::Timestamp;
 
@@ -92,6 +93,8 @@ pub struct Why {
 pub struct Facts<'a> {
     /// Its last attempt.
     pub attempt: Option<&'a Attempt>,
+    /// What was seen of that attempt's output.
+    pub stream: Stream,
     /// What a claim would read.
     pub claim: ClaimFacts,
     /// Its subtasks.
@@ -101,9 +104,15 @@ pub struct Facts<'a> {
 }
 
 /// Explains a task.
-pub fn explain(task: &Task, facts: &Facts<'_>, now: Timestamp, limits: &Limits) -> Why {
+pub fn explain(
+    task: &Task,
+    facts: &Facts<'_>,
+    now: Timestamp,
+    limits: &Limits,
+    switches: &Switches,
+) -> Why {
     let waits_for = waits_for(task, facts, now);
-    let next = upcoming(task, facts, limits);
+    let next = upcoming(task, facts, limits, switches);
     let path = live_path(task, facts, &waits_for);
     Why {
         state: task.state,
@@ -145,28 +154,14 @@ fn waits_for(task: &Task, facts: &Facts<'_>, now: Timestamp) -> Vec<WaitsFor> {
     }
 }
 
-fn upcoming(task: &Task, facts: &Facts<'_>, limits: &Limits) -> Vec<Upcoming> {
+fn upcoming(task: &Task, facts: &Facts<'_>, limits: &Limits, switches: &Switches) -> Vec<Upcoming> {
     let Some(row) = facts.attempt.filter(|row| task.state.attempt() == Some(row.number)) else {
         return vec![];
     };
-    let passes =
-        |clock, from, allowed| Upcoming { clock, at: Reading::passes_at(clock, from, allowed) };
-    let mut next = match (row.phase, row.held_since) {
-        (Phase::Claimed, _) => vec![
-            passes(Clock::Claim, row.prepared_at, limits.claim),
-            passes(Clock::ClaimTotal, row.claimed_at, limits.claim_total),
-        ],
-        (Phase::Running, Some(since)) => vec![passes(Clock::Linger, since, limits.linger)],
-        (Phase::Running, None) => {
-            let absolute = row.deadline.map(|at| Upcoming { clock: Clock::Absolute, at });
-            absolute.into_iter().collect()
-        }
-        (Phase::Publishing { due }, _) => vec![Upcoming { clock: Clock::Publish, at: due }],
-        (Phase::Ending(_) | Phase::Ended(..), _) => vec![],
-    };
-    if row.may_act() {
-        next.push(Upcoming { clock: Clock::AttemptLease, at: row.lease_end });
-    }
+    let lease = row.may_act().then_some((Clock::AttemptLease, row.lease_end));
+    let clocks = deadline::clocks(row, &facts.stream, limits, switches)
+        .map(|running| (running.clock, running.passes_at));
+    let mut next: Vec<_> = clocks.chain(lease).map(|(clock, at)| Upcoming { clock, at }).collect();
     next.sort_by_key(|upcoming| upcoming.at);
     next
 }
@@ -252,6 +247,7 @@ mod tests {
     use crate::budget::Standing;
     use crate::cause::Cause;
     use crate::claim::{RoleGate, SessionSlot};
+    use crate::deadline::Pace;
     use crate::id::Epoch;
     use crate::retry::Effort;
     use crate::task::Review;
@@ -280,8 +276,10 @@ mod tests {
             effort: Effort::default(),
         };
         let children = Children { active, failed: None };
-        let facts = Facts { attempt, claim, children, fired: None };
-        explain(&task, &facts, NOW, &Limits::default())
+        let mut stream = Stream::started(Timestamp::EPOCH, Pace::Partial);
+        stream.output(NOW);
+        let facts = Facts { attempt, stream, claim, children, fired: None };
+        explain(&task, &facts, NOW, &Limits::default(), &Switches::default())
     }
 
     fn running() -> Attempt {
@@ -318,7 +316,14 @@ mod tests {
         assert_eq!(why.path, LivePath::Lease(row.lease_end));
         let clocks: Vec<_> =
             why.next.iter().map(|next| (next.clock, next.at.as_millis())).collect();
-        assert_eq!(clocks, [(Clock::AttemptLease, 600_000), (Clock::Absolute, 3_600_000)]);
+        assert_eq!(
+            clocks,
+            [
+                (Clock::Inactivity, 65_001),
+                (Clock::AttemptLease, 600_000),
+                (Clock::Absolute, 3_600_001)
+            ]
+        );
     }
 
     #[test]
@@ -355,7 +360,7 @@ mod tests {
         let state = State::Running { attempt: ONE, plan: Plan::Fresh };
         let why = why(state, Some(&publishing), FREE, 0);
         assert_eq!(why.waits_for, [WaitsFor::Publish(ONE)]);
-        assert_eq!((why.next[0].clock, why.next[0].at.as_millis()), (Clock::Publish, 35_000));
+        assert_eq!((why.next[0].clock, why.next[0].at.as_millis()), (Clock::Publish, 35_001));
     }
 
     #[test]

@@ -146,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
     fn oldest(&self) -> impl Future<Output = Result<Cursor, Failure>> + Send;
 
     /// Waits until there may be events after `cursor`, or for at most `patience`. A hint: whoever
-    /// needs to be sure reads.
+    /// needs to be sure reads. The in-memory store has no timer and waits for the event alone.
     fn await_events(
         &self,
         cursor: Cursor,

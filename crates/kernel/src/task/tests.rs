@@ -171,6 +171,18 @@ fn row_running_to_timed_out_on_a_deadline() {
 }
 
 #[test]
+fn an_agent_that_never_shows_a_sign_of_life_has_failed() {
+    check_from(
+        "RUNNING max=2",
+        "expire:start; +10s claim; start; expire:start",
+        "0s expire:start QUEUED same @10s [terminate#1 offer]
+         10s claim CLAIMED #2 same [prepare#2]
+         10s start RUNNING #2 [execute#2]
+         10s expire:start FAILED never_started [terminate#2 rest]",
+    );
+}
+
+#[test]
 fn row_blocked_to_failed_on_a_failed_subtask_without_active_sibling() {
     check_from(
         "RUNNING",

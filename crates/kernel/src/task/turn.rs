@@ -308,7 +308,7 @@ impl Turn<'_> {
     ) -> Step {
         match reading.clock {
             Clock::Claim | Clock::ClaimTotal | Clock::AttemptLease => {
-                self.fail_start(plan, lost(progress, jitter))
+                self.fail_start(plan, failed(Cause::Lost, progress, jitter))
             }
             _ => Ignore, // the timer is stale
         }
@@ -322,7 +322,12 @@ impl Turn<'_> {
         jitter: Jitter,
     ) -> Step {
         let cause = match (reading.clock, self.is_publishing()) {
-            (Clock::AttemptLease, _) => return self.fail(plan, lost(progress, jitter)),
+            (Clock::AttemptLease, _) => {
+                return self.fail(plan, failed(Cause::Lost, progress, jitter));
+            }
+            (Clock::Start, false) => {
+                return self.fail(plan, failed(Cause::NeverStarted, progress, jitter));
+            }
             (Clock::Publish, true) => return self.look_after_push(),
             (Clock::Inactivity, false) => Cause::Inactivity,
             (Clock::Absolute, false) => Cause::MaxDuration,
@@ -340,8 +345,8 @@ impl Turn<'_> {
     }
 }
 
-const fn lost(progress: Progress, jitter: Jitter) -> retry::Failure {
-    retry::Failure { cause: Cause::Lost, progress, reset_at: None, jitter }
+const fn failed(cause: Cause, progress: Progress, jitter: Jitter) -> retry::Failure {
+    retry::Failure { cause, progress, reset_at: None, jitter }
 }
 
 /// The attempt's moves: asking.

@@ -244,6 +244,7 @@ fn failure_of(cause: &str) -> FailedAttempt {
 
 fn reading_of(clock: &str) -> Reading {
     let clocks = [
+        Clock::Start,
         Clock::Claim,
         Clock::Absolute,
         Clock::Inactivity,
