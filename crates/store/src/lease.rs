@@ -8,8 +8,6 @@
 
 use belay_kernel::{AttemptNumber, NodeId, RunnerId, TaskId, Timestamp, WorkerId};
 
-use crate::cell::Cell;
-
 /// Who holds a lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Holder {
@@ -46,11 +44,6 @@ impl Holder {
             "node" => subject.parse().ok().map(Self::Node),
             _ => None,
         }
-    }
-
-    pub(crate) fn cells(self) -> [Cell; 3] {
-        let (kind, subject, number) = self.columns();
-        [Cell::Text(kind.to_owned()), Cell::Text(subject), Cell::Int(number)]
     }
 }
 

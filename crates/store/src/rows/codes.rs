@@ -18,7 +18,7 @@ codes! {
         Start "start", Heartbeat "heartbeat", StuckRunning "stuck_running", Idle "idle",
         Linger "linger", Inactivity "inactivity", Absolute "absolute", ToolCall "tool_call",
         Claim "claim", ClaimTotal "claim_total", Publish "publish",
-        AttemptLease "attempt_lease", WorkerLease "worker_lease",
+        AttemptLease "attempt_lease", WorkerLease "worker_lease", Grace "grace",
     }
     Outcome {
         Succeeded "succeeded", Question "question", Failed "failed", TimedOut "timed_out",

@@ -85,7 +85,7 @@ fn scan_sql(scan: &Scan) -> (String, Vec<Cell>) {
     let table = scan.table;
     let mut values = Vec::new();
     let mut conditions = vec!["1 = 1".to_owned()];
-    let mut place = |values: &mut Vec<Cell>, cell: Cell| {
+    let place = |values: &mut Vec<Cell>, cell: Cell| {
         values.push(cell);
         format!("?{}", values.len())
     };
