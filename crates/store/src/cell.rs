@@ -173,6 +173,7 @@ macro_rules! parsed {
 parsed! {
     TaskId, SessionId, SandboxId, WorkerId, ConnectionId, RunnerId, NodeId, WorkflowId, QuestionId,
     ResultId, SnapshotId, CommandId, InstallationId, belay_kernel::publish::CommitId,
+    belay_kernel::role::RoleName,
 }
 
 macro_rules! counted {
@@ -209,6 +210,10 @@ counted! {
     Span: |n| i64::try_from(n.as_millis()), |n| u64::try_from(n).map(Span::from_millis);
     i64: |n| Ok(*n), Ok;
     Timestamp: |n| Ok(n.as_millis()), |n| Ok(Timestamp::from_millis(n));
+    i32: |n| Ok(i64::from(*n)), |n| i32::try_from(n);
+    belay_kernel::Revision: |n| i64::try_from(n.0), |n| u64::try_from(n).map(belay_kernel::Revision);
+    belay_kernel::restart::Generation: |n| i64::try_from(n.0),
+        |n| u64::try_from(n).map(belay_kernel::restart::Generation);
     bool: |yes| Ok(i64::from(*yes)), |n| u8::try_from(n).map(|n| n != 0);
 }
 
@@ -269,6 +274,26 @@ impl Field for List {
     fn put(&self, out: &mut Vec<Cell>) {
         let text = serde_json::Value::from(self.0.clone()).to_string();
         out.push(Cell::Text(text));
+    }
+
+    fn get(cells: &mut Cells<'_>) -> Result<Self, Unreadable> {
+        let text = cells.text()?;
+        serde_json::from_str(text).map(Self).map_err(|_| cells.unreadable(text))
+    }
+}
+
+/// A value of the kernel that is kept as one JSON document, because nothing is asked of its parts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Document<T>(pub T);
+
+impl<T: serde::Serialize + serde::de::DeserializeOwned> Field for Document<T> {
+    fn columns(name: &str, out: &mut Vec<Column>) {
+        column(name, Kind::Text(1_048_576), out);
+    }
+
+    fn put(&self, out: &mut Vec<Cell>) {
+        // Maps with keys that are no text cannot be written; the kernel's values have none.
+        out.push(serde_json::to_string(&self.0).map_or(Cell::Null, Cell::Text));
     }
 
     fn get(cells: &mut Cells<'_>) -> Result<Self, Unreadable> {

@@ -22,7 +22,7 @@ pub mod sqlite;
 mod store;
 mod table;
 
-pub use cell::{Cell, Column, Field, Kind, List, Name, Note, Prose, Text, Unreadable};
+pub use cell::{Cell, Column, Document, Field, Kind, List, Name, Note, Prose, Text, Unreadable};
 pub use claim::{Candidate, Claim, ClaimAsk, Decide};
 pub use commit::{ABSENT, Answered, Change, Commit, Committed, Request};
 pub use effect::{Effect, NewEffect, Settle, Settled};

@@ -4,12 +4,16 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use belay_kernel::{SandboxId, SessionId, TaskId, WorkflowId};
+use belay_kernel::role::RoleName;
+use belay_kernel::{NodeId, RunnerId, SandboxId, SessionId, TaskId, WorkflowId};
 
 use crate::cell::{Cell, Field, Kind, Name};
 use crate::refusal::{Failure, Refusal};
 use crate::row::{RawRow, Record, Stored};
-use crate::rows::{AttemptRow, DependencyRow, QuestionRow, RemarkRow, TaskRow};
+use crate::rows::{
+    AttemptRow, DependencyRow, DiagnosticRow, QuestionRow, RemarkRow, ResultRow, SandboxRow,
+    SessionRow, StartRow, TaskRow, WorkerRow,
+};
 use crate::table::Table;
 
 /// One condition on one column.
@@ -178,7 +182,7 @@ macro_rules! filters {
 filters! {
     TaskRow {
         /// Only tasks of these roles.
-        role: "role" Name,
+        role: "role" RoleName,
         /// Only subtasks of these.
         parent: "parent" TaskId,
         /// Only tasks in the trees of these.
@@ -209,6 +213,38 @@ filters! {
     QuestionRow {
         /// Only questions of these tasks.
         task: "task" TaskId,
+    }
+    SessionRow {
+        /// Only sessions in states with these names.
+        state: "state" Name,
+        /// Only sessions of these owners.
+        owner: "owner" NodeId,
+    }
+    SandboxRow {
+        /// Only sandboxes of these sessions.
+        session: "session" SessionId,
+        /// Only sandboxes of these runners.
+        runner: "runner" RunnerId,
+        /// Only sandboxes in states with these names.
+        state: "state" Name,
+    }
+    WorkerRow {
+        /// Only workers of these roles.
+        role: "role" RoleName,
+        /// Only workers in states with these names.
+        state: "state" Name,
+    }
+    StartRow {
+        /// Only starts of these roles.
+        role: "role" RoleName,
+    }
+    ResultRow {
+        /// Only results of these workflows.
+        workflow: "workflow" WorkflowId,
+    }
+    DiagnosticRow {
+        /// Only diagnostics of these workflows.
+        workflow: "workflow" WorkflowId,
     }
     RemarkRow {
         /// Only remarks in the threads of these tasks.

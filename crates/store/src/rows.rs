@@ -6,14 +6,16 @@ mod fleet;
 mod ledger;
 mod session;
 mod task;
+mod workflow;
 
 pub use attempt::AttemptRow;
-pub use fleet::RoleRow;
+pub use fleet::{RoleRow, RunnerRow, StartRow, WorkerRow};
 pub use ledger::{
     AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker,
 };
-pub use session::SessionRow;
+pub use session::{SandboxRow, SessionRow};
 pub use task::{SpecRow, TaskRow};
+pub use workflow::{DiagnosticRow, ResultRow, WorkflowRow};
 
 use crate::row::Record;
 use crate::table::Table;
@@ -22,7 +24,9 @@ use crate::table::Table;
 pub const TABLES: &[fn() -> &'static Table] = &[
     RoleRow::table,
     AccountRow::table,
+    WorkflowRow::table,
     SessionRow::table,
+    SandboxRow::table,
     TaskRow::table,
     SpecRow::table,
     LedgerRow::table,
@@ -30,6 +34,11 @@ pub const TABLES: &[fn() -> &'static Table] = &[
     DependencyRow::table,
     QuestionRow::table,
     RemarkRow::table,
+    RunnerRow::table,
+    WorkerRow::table,
+    StartRow::table,
+    ResultRow::table,
+    DiagnosticRow::table,
 ];
 
 /// What happens to a row when the row that it refers to is removed.
@@ -68,6 +77,8 @@ const fn refers(
 pub const REFERENCES: &[Reference] = &[
     refers("tasks", "parent", "tasks", OnDelete::Refuse),
     refers("tasks", "session", "sessions", OnDelete::Refuse),
+    refers("tasks", "workflow", "workflows", OnDelete::Refuse),
+    refers("sandboxes", "session", "sessions", OnDelete::Refuse),
     refers("specs", "task", "tasks", OnDelete::Cascade),
     refers("ledgers", "root", "tasks", OnDelete::Cascade),
     refers("attempts", "task", "tasks", OnDelete::Cascade),
@@ -76,26 +87,12 @@ pub const REFERENCES: &[Reference] = &[
     refers("dependencies", "depends_on", "tasks", OnDelete::Cascade),
     refers("questions", "task", "tasks", OnDelete::Cascade),
     refers("remarks", "task", "tasks", OnDelete::Cascade),
+    refers("results", "workflow", "workflows", OnDelete::Cascade),
+    refers("diagnostics", "workflow", "workflows", OnDelete::Cascade),
 ];
 
-/// A rule that at most one row of a table may hold for a subject, as the partial unique indexes
-/// have it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OnlyOne {
-    /// In which table.
-    pub table: &'static str,
-    /// The column that names the subject.
-    pub subject: &'static str,
-    /// The column that says whether a row counts.
-    pub state: &'static str,
-    /// The values with which it counts.
-    pub live: &'static [&'static str],
-}
-
-/// Every such rule.
-pub const ONLY_ONE: &[OnlyOne] = &[OnlyOne {
-    table: "attempts",
-    subject: "task",
-    state: "phase",
-    live: &["CLAIMED", "RUNNING", "PUBLISHING"],
-}];
+/// The columns of which no two rows of a table may have the same value, empty ones excepted. A row
+/// fills such a column only while it counts: a live attempt with its task, a live sandbox with its
+/// session, a pending start with its role.
+pub const ONLY_ONE: &[(&str, &str)] =
+    &[("attempts", "live"), ("sandboxes", "live"), ("starts", "pending")];

@@ -174,19 +174,13 @@ impl State {
                 return Err(broken(Rule::Reference));
             }
         }
-        for rule in ONLY_ONE.iter().filter(|rule| rule.table == row.table.name) {
-            let counts = |cells: &[Cell]| {
-                let state = text(row.table, cells, rule.state);
-                state.is_some_and(|state| rule.live.contains(&state.as_str()))
-            };
-            let subject = cell(row.table, &row.cells, rule.subject);
+        for (_, column) in ONLY_ONE.iter().filter(|(table, _)| *table == row.table.name) {
+            let held = cell(row.table, &row.cells, column).filter(|cell| **cell != Cell::Null);
             let own = row.key();
-            let another = counts(&row.cells)
-                && self.of_table(row.table).any(|(key, raw)| {
-                    *key != own
-                        && cell(row.table, &raw.cells, rule.subject) == subject
-                        && counts(&raw.cells)
-                });
+            let another = held.is_some()
+                && self
+                    .of_table(row.table)
+                    .any(|(key, raw)| *key != own && cell(row.table, &raw.cells, column) == held);
             if another {
                 return Err(broken(Rule::unique_in(row.table.name)));
             }

@@ -43,6 +43,7 @@ record! {
         termination: Option<Termination>,
         /// When it is to be looked at again.
         due_at: Option<Timestamp>,
+        ; live: Option<TaskId> = |row| row.attempt.may_act().then_some(row.task),
     }
 }
 

@@ -2,8 +2,13 @@
 
 use belay_kernel::Clock;
 use belay_kernel::attempt::{Outcome, Proof};
+use belay_kernel::diagnostic::RunEnd;
+use belay_kernel::sandbox::{Fall, Quiet};
+use belay_kernel::session::{Attempt, PauseReason, StopReason, Tree};
 use belay_kernel::task::{Plan, Review, Verb};
 use belay_kernel::termination::{Step, Storage};
+use belay_kernel::worker::Place;
+use belay_kernel::workflow::OnValidated;
 
 use crate::cell::codes;
 
@@ -30,4 +35,20 @@ codes! {
         Freeze "freeze", Kill "kill", SaveTranscript "save_transcript", SaveTree "save_tree",
         Destroy "destroy", Settle "settle", Tell "tell", Done "done",
     }
+    PauseReason {
+        Inactivity "inactivity", Orphaned "orphaned", Blocked "blocked", Ready "ready",
+    }
+    StopReason {
+        Done "done", Cancelled "cancelled", Failed "failed", SnapshotFailed "snapshot_failed",
+    }
+    Tree { Unsaved "unsaved", Saved "saved" }
+    Attempt { None "none", Live "live" }
+    Quiet { Idle "idle", Stuck "stuck" }
+    Fall {
+        NeverStarted "never_started", HeartbeatTimeout "heartbeat_timeout",
+        AgentFailed "agent_failed", Exited "exited",
+    }
+    Place { Embedded "embedded", Remote "remote" }
+    OnValidated { StopAll "stop_all", Nothing "nothing" }
+    RunEnd { Cured "cured", InVain "in_vain", Failed "failed" }
 }

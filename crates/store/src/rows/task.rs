@@ -5,6 +5,7 @@
 
 use belay_kernel::budget::{Budget, Uncounted};
 use belay_kernel::retry::Effort;
+use belay_kernel::role::RoleName;
 use belay_kernel::task::{Blocked, Failure, Plan, Reason, Review, State, Task, Verb};
 use belay_kernel::{
     AttemptNumber, Cause, Clock, QuestionId, SessionId, TaskId, Timestamp, WorkflowId,
@@ -22,7 +23,7 @@ record! {
         /// The task at the root of its tree; itself, if it has no parent. Its ledger is charged.
         root: TaskId,
         /// The role whose workers may claim it.
-        role: Name,
+        role: RoleName,
         /// Its session, once it has one.
         session: Option<SessionId>,
         /// The workflow that it belongs to.

@@ -16,22 +16,119 @@ CREATE TABLE accounts (
 
 CREATE TABLE roles (
     name TEXT NOT NULL PRIMARY KEY,
+    desired TEXT NOT NULL CHECK (desired IN ('running', 'stopped_drain', 'stopped_now')),
     workers BIGINT NOT NULL CHECK (workers >= 0),
+    breaker TEXT NOT NULL,
+    breaker_exits TEXT,
+    breaker_openings BIGINT CHECK (breaker_openings >= 0),
+    breaker_until BIGINT,
+    breaker_cause TEXT,
+    generation BIGINT NOT NULL CHECK (generation >= 0),
+    agent TEXT,
+    model TEXT,
+    provider TEXT,
+    limits TEXT NOT NULL,
+    environment TEXT NOT NULL,
+    due_at BIGINT,
+    revision BIGINT NOT NULL CHECK (revision > 0),
+    CONSTRAINT role_breaker CHECK (
+        breaker IN ('closed', 'cooling', 'held')
+        AND (breaker_exits IS NOT NULL) = (breaker = 'closed')
+        AND (breaker_openings IS NOT NULL) = (breaker <> 'held')
+        AND (breaker_until IS NOT NULL) = (breaker = 'cooling')
+        AND (breaker_cause IS NOT NULL) = (breaker = 'held'))
+);
+CREATE INDEX roles_due ON roles (due_at) WHERE due_at IS NOT NULL;
+
+CREATE TABLE workflows (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    goal TEXT NOT NULL,
+    on_validated TEXT NOT NULL CHECK (on_validated IN ('stop_all', 'nothing')),
+    validation TEXT,
+    round BIGINT NOT NULL CHECK (round >= 0),
+    created_at BIGINT NOT NULL,
+    due_at BIGINT,
     revision BIGINT NOT NULL CHECK (revision > 0)
 );
+CREATE INDEX workflows_due ON workflows (due_at) WHERE due_at IS NOT NULL;
 
 CREATE TABLE sessions (
     id TEXT NOT NULL PRIMARY KEY,
+    state TEXT NOT NULL,
+    sandbox TEXT,
+    reason TEXT,
+    kept TEXT CHECK (kept IN ('memory', 'files', 'frozen', 'disk', 'tree')),
+    kept_id TEXT,
+    leftover TEXT,
+    moves BIGINT NOT NULL CHECK (moves >= 0),
     epoch BIGINT NOT NULL CHECK (epoch >= 0),
+    lock_number BIGINT,
+    lock_holder TEXT,
+    lock_until BIGINT,
+    snapshot_failures BIGINT NOT NULL CHECK (snapshot_failures >= 0),
+    tree TEXT NOT NULL CHECK (tree IN ('unsaved', 'saved')),
+    attempt TEXT NOT NULL CHECK (attempt IN ('none', 'live')),
     runner TEXT,
     owner TEXT,
     conversation TEXT,
     keep_alive BIGINT NOT NULL CHECK (keep_alive IN (0, 1)),
     created_at BIGINT NOT NULL,
     due_at BIGINT,
-    revision BIGINT NOT NULL CHECK (revision > 0)
+    revision BIGINT NOT NULL CHECK (revision > 0),
+    CONSTRAINT session_state CHECK (
+        state IN ('new', 'running', 'pausing', 'paused', 'stopped')
+        AND (sandbox IS NOT NULL) = (state IN ('running', 'pausing'))
+        AND (kept IS NOT NULL) = (state IN ('pausing', 'paused', 'stopped'))
+        AND (kept_id IS NOT NULL) = (kept IS NOT NULL AND kept <> 'tree')
+        AND (leftover IS NULL OR state IN ('paused', 'stopped'))
+        AND CASE state
+            WHEN 'pausing' THEN reason IN ('inactivity', 'orphaned', 'blocked', 'ready')
+            WHEN 'paused' THEN reason IN ('inactivity', 'orphaned', 'blocked', 'ready')
+            WHEN 'stopped' THEN reason IN ('done', 'cancelled', 'failed', 'snapshot_failed')
+            ELSE reason IS NULL END),
+    CONSTRAINT session_lock CHECK (
+        (lock_number IS NULL) = (lock_holder IS NULL)
+        AND (lock_number IS NULL) = (lock_until IS NULL))
 );
 CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX sessions_running ON sessions (owner) WHERE state = 'running';
+
+CREATE TABLE sandboxes (
+    id TEXT NOT NULL PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions (id),
+    state TEXT NOT NULL,
+    completed_at BIGINT,
+    fault TEXT,
+    epoch BIGINT NOT NULL CHECK (epoch >= 0),
+    provider TEXT NOT NULL,
+    runner TEXT,
+    reference TEXT,
+    buried BIGINT NOT NULL CHECK (buried IN (0, 1)),
+    evidence TEXT,
+    created_at BIGINT NOT NULL,
+    due_at BIGINT,
+    live TEXT,
+    revision BIGINT NOT NULL CHECK (revision > 0),
+    CONSTRAINT sandbox_state CHECK (
+        (completed_at IS NOT NULL) = (state = 'COMPLETED')
+        AND (live IS NULL OR live = session)
+        AND (live IS NOT NULL) = (buried = 0 AND state NOT IN ('DEAD', 'TERMINATED'))
+        AND CASE state
+            WHEN 'IDLE' THEN fault IN ('idle', 'stuck')
+            WHEN 'DEAD' THEN fault IN
+                ('never_started', 'heartbeat_timeout', 'agent_failed', 'exited')
+            WHEN 'CREATED' THEN fault IS NULL
+            WHEN 'RUNNING' THEN fault IS NULL
+            WHEN 'COMPLETED' THEN fault IS NULL
+            WHEN 'RESUMED' THEN fault IS NULL
+            WHEN 'PAUSED' THEN fault IS NULL
+            WHEN 'TERMINATED' THEN fault IS NULL
+            ELSE 1 = 0 END)
+);
+CREATE UNIQUE INDEX sandboxes_one_live ON sandboxes (live) WHERE live IS NOT NULL;
+CREATE INDEX sandboxes_due ON sandboxes (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX sandboxes_session ON sandboxes (session);
 
 CREATE TABLE tasks (
     id TEXT NOT NULL PRIMARY KEY CHECK (length(id) = 16),
@@ -58,7 +155,7 @@ CREATE TABLE tasks (
     root TEXT NOT NULL,
     role TEXT NOT NULL,
     session TEXT REFERENCES sessions (id),
-    workflow TEXT,
+    workflow TEXT REFERENCES workflows (id),
     account TEXT,
     priority BIGINT NOT NULL,
     unfinished BIGINT NOT NULL CHECK (unfinished >= 0),
@@ -180,10 +277,13 @@ CREATE TABLE attempts (
     end_transcript_kept BIGINT,
     end_tree_kept BIGINT,
     due_at BIGINT,
+    live TEXT,
     revision BIGINT NOT NULL CHECK (revision > 0),
     PRIMARY KEY (task, number),
     CONSTRAINT attempt_phase CHECK (
-        phase IN ('CLAIMED', 'RUNNING', 'PUBLISHING', 'ENDING', 'ENDED')
+        (live IS NULL OR live = task)
+        AND (live IS NOT NULL) = (phase IN ('CLAIMED', 'RUNNING', 'PUBLISHING'))
+        AND phase IN ('CLAIMED', 'RUNNING', 'PUBLISHING', 'ENDING', 'ENDED')
         AND (publish_due IS NOT NULL) = (phase = 'PUBLISHING')
         AND (outcome IS NOT NULL) = (phase IN ('ENDING', 'ENDED'))
         AND (proof IS NOT NULL) = (phase = 'ENDED')),
@@ -192,8 +292,7 @@ CREATE TABLE attempts (
         AND (push_commit IS NULL) = (publish = 'none')
         AND (push_expected IS NULL OR push_commit IS NOT NULL))
 );
-CREATE UNIQUE INDEX attempts_one_live ON attempts (task)
-    WHERE phase IN ('CLAIMED', 'RUNNING', 'PUBLISHING');
+CREATE UNIQUE INDEX attempts_one_live ON attempts (live) WHERE live IS NOT NULL;
 CREATE INDEX attempts_due ON attempts (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX attempts_session ON attempts (session) WHERE phase <> 'ENDED';
 
@@ -239,6 +338,6 @@ SELECT a.task, a.number, a.epoch, a.phase, a.publish_due, a.outcome, a.proof, a.
     a.prepared_at, a.started_at, a.deadline, a.held_since, a.session, a.worker, a.runner, a.sandbox,
     a.token_hash, a.cause, a.input_tokens, a.output_tokens, a.cache_read_tokens,
     a.cache_write_tokens, a.cost, a.transcript_length, a.kept_ref, a.end_step, a.end_storage,
-    a.end_transcript_kept, a.end_tree_kept, a.due_at, a.revision
+    a.end_transcript_kept, a.end_tree_kept, a.due_at, a.live, a.revision
 FROM attempts a
 LEFT JOIN leases l ON l.kind = 'attempt' AND l.subject = a.task AND l.number = a.number;

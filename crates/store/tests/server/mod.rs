@@ -158,8 +158,8 @@ fn spawn(directory: &Path, port: u16, user: Option<(u32, u32)>) -> Child {
     for setting in settings {
         postgres.arg("-c").arg(setting);
     }
-    let log = std::fs::OpenOptions::new().create(true).append(true);
-    let log = log.clone().open(directory.join("log")).unwrap();
+    let log = directory.join("log");
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
     postgres.stdout(Stdio::null()).stderr(log).stdin(Stdio::null());
     postgres.spawn().unwrap()
 }

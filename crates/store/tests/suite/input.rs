@@ -97,7 +97,7 @@ pub(crate) async fn lists_are_paged_completely<S: Store>(store: Arc<S>) {
     rows.sort_by_key(|row| (std::cmp::Reverse(row.created_at), row.task.id.to_string()));
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let query = Query::<TaskRow>::first(5).role(&[role.as_str().into()]).after(after);
+        let query = Query::<TaskRow>::first(5).role(&[role.parse().unwrap()]).after(after);
         let page = store.list(query).await.unwrap();
         seen.extend(page.rows.into_iter().map(|stored| stored.row));
         let Some(next) = page.after else { break };
@@ -116,7 +116,7 @@ pub(crate) async fn lists_are_filtered<S: Store>(store: Arc<S>) {
     let ids = |query: Query<TaskRow>| {
         let (store, role) = (Arc::clone(&store), role.clone());
         async move {
-            let page = store.list(query.role(&[role.as_str().into()])).await.unwrap();
+            let page = store.list(query.role(&[role.parse().unwrap()])).await.unwrap();
             let mut ids: Vec<_> = page.rows.iter().map(|stored| stored.row.task.id).collect();
             ids.sort();
             ids

@@ -48,7 +48,7 @@ pub(crate) fn task(role: &str) -> TaskRow {
             effort: Effort::default(),
         },
         root: id,
-        role: role.into(),
+        role: role.parse().unwrap(),
         session: None,
         workflow: None,
         account: None,
@@ -146,7 +146,7 @@ pub(crate) fn claimer() -> Decide {
 pub(crate) fn claim_of(candidate: &Candidate, lease_end: Timestamp) -> Commit {
     let task = &candidate.task.row;
     let number = task.task.attempts.next();
-    let session = SessionRow { ..session() };
+    let session = session();
     let mut attempt = attempt(task.task.id, number.0, session.id);
     attempt.attempt.lease_end = lease_end;
     let claimed = TaskRow {

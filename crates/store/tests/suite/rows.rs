@@ -2,7 +2,7 @@
 fn session_row(id: SessionId) -> SessionRow {
     SessionRow {
         id,
-        epoch: belay_kernel::Epoch(1),
+        session: belay_kernel::session::Session::new(),
         runner: None,
         owner: None,
         conversation: None,
@@ -14,5 +14,19 @@ fn session_row(id: SessionId) -> SessionRow {
 
 /// A role that runs.
 fn role_row(name: &str) -> RoleRow {
-    RoleRow { name: name.into(), workers: 1 }
+    RoleRow {
+        role: belay_kernel::role::Role {
+            name: name.parse().unwrap(),
+            desired: belay_kernel::role::Desired::Running,
+            workers: 1,
+        },
+        breaker: belay_kernel::breaker::Breaker::default(),
+        generation: belay_kernel::restart::Generation(0),
+        agent: None,
+        model: None,
+        provider: None,
+        limits: Default::default(),
+        environment: Default::default(),
+        due_at: None,
+    }
 }
