@@ -17,7 +17,4 @@ impl Chance {
         self.next() % limit.max(1)
     }
 
-    pub(crate) fn id(&mut self) -> u128 {
-        (u128::from(self.next()) << 64) | u128::from(self.next())
-    }
 }

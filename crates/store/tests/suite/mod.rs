@@ -6,6 +6,7 @@
 pub(crate) mod chance;
 pub(crate) mod claiming;
 pub(crate) mod committing;
+pub(crate) mod fleet;
 pub(crate) mod following;
 pub(crate) mod input;
 pub(crate) mod make;
@@ -54,6 +55,12 @@ macro_rules! for_every_case {
             following::foreign_and_future_cursors_are_refused,
             following::whoever_waits_for_events_is_woken,
             following::sixteen_writers_and_a_follower,
+            fleet::sessions_and_sandboxes_come_back,
+            fleet::a_session_has_one_live_sandbox,
+            fleet::a_role_has_one_pending_start,
+            fleet::workers_come_back_with_their_leases,
+            fleet::roles_and_runners_come_back,
+            fleet::workflows_results_and_diagnostics_come_back,
             input::oversized_fields_are_refused,
             input::what_is_not_text_is_refused,
             input::numbers_that_do_not_fit_are_refused,
