@@ -267,7 +267,10 @@ async fn one_by_one<S: Store>(store: &Arc<S>, patience: Duration) {
         caller.await.expect("a caller");
     }
     let rate = count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-    println!("  lifecycles, one by one, {CALLERS} callers: {rate:.0}/s ({:.0} commits/s)", rate * 7.0);
+    println!(
+        "  lifecycles, one by one, {CALLERS} callers: {rate:.0}/s ({:.0} commits/s)",
+        rate * 7.0
+    );
 }
 
 /// Each caller takes many tasks through their lives together.

@@ -87,13 +87,8 @@ pub(crate) struct Entry {
 /// Merges the heads of all priorities into the kernel's order.
 pub(crate) fn merge(mut heads: Vec<Entry>, ask: &ClaimAsk) -> Vec<Entry> {
     let rank = |entry: &Entry| {
-        let effective = effective_priority(
-            entry.priority,
-            entry.claim_at,
-            ask.now,
-            &ask.limits,
-            &ask.caps,
-        );
+        let effective =
+            effective_priority(entry.priority, entry.claim_at, ask.now, &ask.limits, &ask.caps);
         (Reverse(effective), entry.claim_at, entry.id.clone())
     };
     heads.sort_by_cached_key(rank);

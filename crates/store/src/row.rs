@@ -134,10 +134,8 @@ pub struct Stored<R> {
 
 impl<R: Record> Stored<R> {
     pub(crate) fn read(raw: &RawRow) -> Result<Self, Failure> {
-        let row = R::decode(&raw.cells).map_err(|source| Failure::Unreadable {
-            table: R::table().name.to_owned(),
-            source,
-        })?;
+        let row = R::decode(&raw.cells)
+            .map_err(|source| Failure::Unreadable { table: R::table().name.to_owned(), source })?;
         Ok(Self { revision: raw.revision, row })
     }
 }

@@ -10,9 +10,7 @@ mod workflow;
 
 pub use attempt::AttemptRow;
 pub use fleet::{RoleRow, RunnerRow, StartRow, WorkerRow};
-pub use ledger::{
-    AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker,
-};
+pub use ledger::{AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker};
 pub use session::{SandboxRow, SessionRow};
 pub use task::{SpecRow, TaskRow};
 pub use workflow::{DiagnosticRow, ResultRow, WorkflowRow};

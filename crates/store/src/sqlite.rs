@@ -45,8 +45,10 @@ pub const DATABASE: &str = "belay.db";
 
 /// The embedded store.
 pub struct Sqlite {
-    writer: Writer,
+    /// Before the writer, because fields are dropped in order: the last connection to close folds the
+    /// log back into the file, and a reader cannot.
     readers: Readers,
+    writer: Writer,
     installation: Installation,
     /// The number of the newest event, as a hint for those who wait.
     newest: watch::Receiver<u64>,
@@ -69,7 +71,7 @@ impl Sqlite {
         let readers = Readers::start(&path)?;
         let writer = Writer::start(connection, tell);
         let steady = Steady::default();
-        Ok(Self { writer, readers, installation, newest, steady, path, _lock: lock })
+        Ok(Self { readers, writer, installation, newest, steady, path, _lock: lock })
     }
 
     /// Where the database is.

@@ -119,10 +119,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Beaten>, Failure>> + Send;
 
     /// The leases of one kind: who is present.
-    fn leases(
-        &self,
-        kind: LeaseKind,
-    ) -> impl Future<Output = Result<Vec<Lease>, Failure>> + Send;
+    fn leases(&self, kind: LeaseKind) -> impl Future<Output = Result<Vec<Lease>, Failure>> + Send;
 
     /// Extends all open leases of a kind by `by`: our own downtime is no one's silence.
     fn extend_leases(

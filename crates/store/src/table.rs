@@ -130,12 +130,7 @@ fn names(columns: &[Column]) -> String {
 }
 
 /// Checks a text before it is stored: its length, and that both databases can hold it.
-pub(crate) fn check_text(
-    table: &str,
-    column: &str,
-    text: &str,
-    max: usize,
-) -> Result<(), Refusal> {
+pub(crate) fn check_text(table: &str, column: &str, text: &str, max: usize) -> Result<(), Refusal> {
     let (table, column) = (|| table.to_owned(), || column.to_owned());
     if text.len() > max {
         return Err(Refusal::TooLarge { table: table(), column: column(), bytes: text.len(), max });

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use belay_kernel::{SessionId, Timestamp};
-use belay_store::rows::{RoleRow, SessionRow};
 use belay_store::Sqlite;
+use belay_store::rows::{RoleRow, SessionRow};
 
 mod suite;
 include!("suite/rows.rs");

@@ -13,6 +13,7 @@ use belay_store::rows::{REFERENCES, RoleRow, SessionRow, TaskRow};
 use belay_store::sqlite::{DATABASE, restore};
 use belay_store::{EventFilter, Failure, OpenError, Refusal, Sqlite, Store};
 
+#[allow(dead_code, reason = "the suite's helpers are used here, not its cases")]
 mod suite;
 include!("suite/rows.rs");
 

@@ -188,11 +188,7 @@ impl State {
         Ok(())
     }
 
-    fn remove(
-        &mut self,
-        key: &Key,
-        undo: &mut Vec<(Key, Option<RawRow>)>,
-    ) -> Result<(), Refusal> {
+    fn remove(&mut self, key: &Key, undo: &mut Vec<(Key, Option<RawRow>)>) -> Result<(), Refusal> {
         let Some(before) = self.rows.get(key).cloned() else { return Ok(()) };
         undo.push((key.clone(), Some(before)));
         self.unset(key);
@@ -408,12 +404,7 @@ impl State {
         Ok(Events { events, cursor: Cursor { number, ..cursor } })
     }
 
-    pub(super) fn take_effects(
-        &mut self,
-        now: Timestamp,
-        hold: Span,
-        limit: usize,
-    ) -> Vec<Effect> {
+    pub(super) fn take_effects(&mut self, now: Timestamp, hold: Span, limit: usize) -> Vec<Effect> {
         let due = |effect: &&Effect| effect.effect.due_at <= now;
         let mut ids: Vec<_> =
             self.effects.values().filter(due).map(|one| (one.effect.due_at, one.id)).collect();

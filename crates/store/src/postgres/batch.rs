@@ -77,16 +77,15 @@ pub(super) async fn lock(client: &Client, commits: &[&Commit]) -> Result<Known, 
         let read = commit.expect.iter().map(|(key, _)| (key.clone(), false));
         let changed = commit.changes.iter().map(|(change, _)| (change.key(), true));
         for (key, writes) in read.chain(changed) {
-            let entry = tables
-                .entry(key.table.rank)
-                .or_insert_with(|| (key.table, BTreeSet::new(), false));
+            let entry =
+                tables.entry(key.table.rank).or_insert_with(|| (key.table, BTreeSet::new(), false));
             entry.2 |= writes;
             entry.1.insert(key);
         }
     }
-    let deletes = commits.iter().any(|commit| {
-        commit.changes.iter().any(|(change, _)| matches!(change, Change::Delete(_)))
-    });
+    let deletes = commits
+        .iter()
+        .any(|commit| commit.changes.iter().any(|(change, _)| matches!(change, Change::Delete(_))));
     let looks = tables.into_values().map(|(table, keys, writes)| {
         let strength = match (deletes, writes) {
             (true, _) => "FOR UPDATE",
@@ -277,12 +276,13 @@ fn broken(error: tokio_postgres::Error, commits: &[&Commit]) -> Broken {
         }
         Rule::unique_in(&table)
     } else if *state == SqlState::FOREIGN_KEY_VIOLATION {
-        let deleted = commits.iter().flat_map(|commit| &commit.changes).find_map(|(change, _)| {
-            match change {
-                Change::Delete(key) => Some(key.table().to_owned()),
-                Change::Put(_) => None,
-            }
-        });
+        let deleted =
+            commits.iter().flat_map(|commit| &commit.changes).find_map(
+                |(change, _)| match change {
+                    Change::Delete(key) => Some(key.table().to_owned()),
+                    Change::Put(_) => None,
+                },
+            );
         let (table, rule) = (deleted.unwrap_or(table), Rule::Reference);
         return Broken::Rule(Refusal::Rule { table, rule });
     } else if sense.contains(state) {
@@ -452,4 +452,3 @@ impl Statement {
         Self { sql: sql.to_owned(), args }
     }
 }
-

@@ -67,8 +67,7 @@ async fn turn(
 /// The oldest claimable tasks of each priority that is in use, locked.
 async fn heads(client: &Client, ask: &ClaimAsk) -> Result<Vec<RawRow>, Trouble> {
     let table = TaskRow::table();
-    let columns: Vec<_> =
-        table.columns.iter().map(|column| format!("t.{}", column.name)).collect();
+    let columns: Vec<_> = table.columns.iter().map(|column| format!("t.{}", column.name)).collect();
     let sql = format!(
         "WITH RECURSIVE levels(priority) AS (
             (SELECT priority FROM tasks WHERE role = $1 AND claim_at IS NOT NULL
@@ -131,10 +130,7 @@ async fn judge(
 }
 
 /// The roles at the heads of whose queues something can be claimed.
-pub(super) async fn waiting_roles(
-    client: &Client,
-    now: Timestamp,
-) -> Result<Vec<String>, Trouble> {
+pub(super) async fn waiting_roles(client: &Client, now: Timestamp) -> Result<Vec<String>, Trouble> {
     let sql = "WITH RECURSIVE roles(role) AS (
             (SELECT role FROM tasks WHERE claim_at IS NOT NULL ORDER BY role LIMIT 1)
             UNION ALL

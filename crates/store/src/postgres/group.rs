@@ -167,15 +167,18 @@ async fn attempt(
     link: &Link,
     commits: &[&Commit],
 ) -> Result<Result<Vec<Committed>, Broken>, Failure> {
-    patiently!(link, match batch::commit(link, commits).await {
-        Ok(answers) => Ok(Ok(answers)),
-        Err(Broken::Trouble(trouble)) => Err(trouble),
-        Err(Broken::Unknown(id, answers)) => match was_committed(link, &id).await? {
-            true => Ok(Ok(answers)),
-            false => Err(Trouble::Lost("the connection was lost at COMMIT".into())),
-        },
-        Err(broken) => Ok(Err(broken)),
-    })
+    patiently!(
+        link,
+        match batch::commit(link, commits).await {
+            Ok(answers) => Ok(Ok(answers)),
+            Err(Broken::Trouble(trouble)) => Err(trouble),
+            Err(Broken::Unknown(id, answers)) => match was_committed(link, &id).await? {
+                true => Ok(Ok(answers)),
+                false => Err(Trouble::Lost("the connection was lost at COMMIT".into())),
+            },
+            Err(broken) => Ok(Err(broken)),
+        }
+    )
 }
 
 /// Whether the batch was committed. Its mark is made here if it is not there: if the lost
@@ -195,10 +198,7 @@ pub(super) fn appended(commits: &[&Commit]) -> Vec<Statement> {
     [events(commits), effects(commits), requests(commits)].into_iter().flatten().collect()
 }
 
-fn texts<'a, T: 'a>(
-    items: impl Iterator<Item = &'a T>,
-    get: impl Fn(&T) -> Option<String>,
-) -> Arg {
+fn texts<'a, T: 'a>(items: impl Iterator<Item = &'a T>, get: impl Fn(&T) -> Option<String>) -> Arg {
     Arg::Texts(items.map(get).collect())
 }
 

@@ -71,10 +71,10 @@ fn describe(error: &tokio_postgres::Error) -> String {
 
 impl Link {
     pub(super) fn new(options: PostgresOptions) -> Result<Self, OpenError> {
-        let mut config: Config =
-            options.url.parse().map_err(|error: tokio_postgres::Error| {
-                OpenError::Address(describe(&error))
-            })?;
+        let mut config: Config = options
+            .url
+            .parse()
+            .map_err(|error: tokio_postgres::Error| OpenError::Address(describe(&error)))?;
         config.connect_timeout(CONNECT).keepalives_idle(Duration::from_secs(30));
         if config.get_application_name().is_none() {
             config.application_name("belay");
@@ -212,6 +212,5 @@ macro_rules! transact {
 pub(super) use transact;
 
 /// The stream under TLS.
-pub(super) type TlsStream = <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<
-    tokio_postgres::Socket,
->>::Stream;
+pub(super) type TlsStream =
+    <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream;

@@ -80,10 +80,8 @@ pub(super) async fn scan(client: &Client, scan: &Scan) -> Answer<Vec<RawRow>> {
             places.push(format!("${}", args.len()));
         }
         let (list, places) = (table.key_list(), places.join(", "));
-        let _ = write!(
-            sql,
-            " AND {newest} <= ${at} AND ({newest} < ${at} OR ({list}) > ({places}))"
-        );
+        let _ =
+            write!(sql, " AND {newest} <= ${at} AND ({newest} < ${at} OR ({list}) > ({places}))");
     }
     args.push(Arg::int(i64::try_from(scan.limit).unwrap_or(i64::MAX)));
     let _ = write!(sql, " ORDER BY {newest} DESC, {} LIMIT ${}", table.key_list(), args.len());
@@ -171,11 +169,7 @@ pub(super) async fn rearm(
 }
 
 /// Renews leases. The same holder twice in a batch is renewed to the later end.
-pub(super) async fn beat(
-    client: &Client,
-    beats: &[Beat],
-    now: Timestamp,
-) -> Answer<Vec<Beaten>> {
+pub(super) async fn beat(client: &Client, beats: &[Beat], now: Timestamp) -> Answer<Vec<Beaten>> {
     let mut asked: HashMap<(Holder, &str), i64> = HashMap::with_capacity(beats.len());
     for beat in beats {
         let until = asked.entry((beat.holder, &beat.fence)).or_insert(i64::MIN);
@@ -195,14 +189,8 @@ pub(super) async fn beat(
         untils.push(Some(*until));
     }
     let [kinds, subjects, fences] = columns.map(Arg::Texts);
-    let args = [
-        kinds,
-        subjects,
-        Arg::Ints(numbers),
-        fences,
-        Arg::Ints(untils),
-        Arg::int(now.as_millis()),
-    ];
+    let args =
+        [kinds, subjects, Arg::Ints(numbers), fences, Arg::Ints(untils), Arg::int(now.as_millis())];
     let sql = "WITH v AS MATERIALIZED (
             SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
                 AS v(kind, subject, number, fence, until)),
@@ -368,8 +356,7 @@ pub(super) async fn take_effects(
             FOR UPDATE SKIP LOCKED))
         RETURNING id, tries, task, attempt, kind, body, due_at";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let args =
-        [Arg::int(now.as_millis()), Arg::int(now.after(hold).as_millis()), Arg::int(limit)];
+    let args = [Arg::int(now.as_millis()), Arg::int(now.after(hold).as_millis()), Arg::int(limit)];
     let mut effects = Vec::new();
     for row in client.query_typed(sql, &typed(&args)).await? {
         let tries: i64 = row.try_get(1)?;

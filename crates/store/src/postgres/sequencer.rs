@@ -80,7 +80,12 @@ fn tell(newest: &watch::Sender<u64>, number: u64) {
     });
 }
 
-async fn sequence(link: Arc<Link>, name: String, bell: Arc<Notify>, newest: Arc<watch::Sender<u64>>) {
+async fn sequence(
+    link: Arc<Link>,
+    name: String,
+    bell: Arc<Notify>,
+    newest: Arc<watch::Sender<u64>>,
+) {
     let mut pause = POLL;
     loop {
         let _ = tokio::time::timeout(pause, bell.notified()).await;

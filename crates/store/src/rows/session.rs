@@ -4,11 +4,11 @@ use belay_kernel::evidence::Evidence;
 use belay_kernel::lock::Lock;
 use belay_kernel::sandbox::{Fall, Quiet, State as SandboxState};
 use belay_kernel::session::{Attempt, Kept, PauseReason, Session, State, StopReason, Tree};
-use belay_kernel::{Epoch, NodeId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, Timestamp};
-
-use crate::cell::{
-    Cell, Cells, Column, Document, Field, Kind, Name, SHORT, Unreadable, column,
+use belay_kernel::{
+    Epoch, NodeId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, Timestamp,
 };
+
+use crate::cell::{Cell, Cells, Column, Document, Field, Kind, Name, SHORT, Unreadable, column};
 use crate::row::record;
 
 record! {

@@ -123,7 +123,12 @@ fn put(connection: &Connection, row: &Row, expected: Revision) -> Result<(), Sto
     match written {
         Ok(1) => Ok(()),
         Ok(_) => Err(Stop::Overtaken),
-        Err(error) => Err(refused(table, error)),
+        Err(error) => {
+            // A row that is there already may break another rule too; that it is there comes first.
+            let key = &row.cells[..table.key];
+            let taken = expected == ABSENT && reader::revision(connection, table, key)? != ABSENT;
+            if taken { Err(Stop::Overtaken) } else { Err(refused(table, error)) }
+        }
     }
 }
 

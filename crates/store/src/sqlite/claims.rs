@@ -35,9 +35,8 @@ fn candidate(connection: &Connection, entry: Entry) -> Result<Option<Candidate>,
         let row = reader::row(connection, key.table, &key.cells)?;
         found.push((key, row));
     }
-    let find = |key: &Key| {
-        found.iter().find(|(known, _)| known == key).and_then(|(_, row)| row.clone())
-    };
+    let find =
+        |key: &Key| found.iter().find(|(known, _)| known == key).and_then(|(_, row)| row.clone());
     related.candidate(task, &find).map(Some)
 }
 

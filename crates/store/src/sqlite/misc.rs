@@ -60,8 +60,12 @@ pub(super) fn take_due(
     found.truncate(limit);
     for due in &found {
         let table = due.key.table;
-        let sql = format!("UPDATE {} SET due_at = ?{} WHERE {}", table.name, table.key + 1,
-            table.key_equals(1));
+        let sql = format!(
+            "UPDATE {} SET due_at = ?{} WHERE {}",
+            table.name,
+            table.key + 1,
+            table.key_equals(1)
+        );
         let until = Cell::Int(now.after(hold).as_millis());
         let values = due.key.cells.iter().chain(std::iter::once(&until));
         let mut statement = connection.prepare_cached(&sql).map_err(failure)?;
@@ -223,7 +227,8 @@ pub(super) fn events(
     let events: Vec<Event> = rows.collect::<rusqlite::Result<_>>().map_err(failure)?;
     // A filtered reader that has everything up to now goes on from now.
     let full = events.len() == limit;
-    let number = if full { events.last().map_or(cursor.number, |last| last.number) } else { newest };
+    let number =
+        if full { events.last().map_or(cursor.number, |last| last.number) } else { newest };
     Ok(Events { events, cursor: Cursor { number, ..cursor } })
 }
 

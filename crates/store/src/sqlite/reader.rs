@@ -108,8 +108,7 @@ fn scan_sql(scan: &Scan) -> (String, Vec<Cell>) {
     let newest = table.newest_by;
     if let Some(after) = &scan.after {
         let at = place(&mut values, after.newest.clone());
-        let keys: Vec<_> =
-            after.key.iter().map(|cell| place(&mut values, cell.clone())).collect();
+        let keys: Vec<_> = after.key.iter().map(|cell| place(&mut values, cell.clone())).collect();
         conditions.push(format!(
             "{newest} <= {at} AND ({newest} < {at} OR ({}) > ({}))",
             table.key_list(),

@@ -23,10 +23,7 @@ macro_rules! run {
     )*};
 }
 
-pub(crate) async fn all(
-    server: &mut Server,
-    chosen: &dyn Fn(&str) -> bool,
-) -> Vec<&'static str> {
+pub(crate) async fn all(server: &mut Server, chosen: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
     let mut failed = Vec::new();
     run! { failed, server, chosen:
         killed_connections_lose_and_double_nothing,
@@ -150,7 +147,8 @@ async fn a_killed_sequencer_is_succeeded(server: &mut Server) {
         tokio::time::sleep(Duration::from_millis(300)).await;
         // Whoever holds the lease is made to be a node that is then dropped, as a killed one is.
         let name = nodes[0].sequencer_name().to_owned();
-        let seize = format!("UPDATE sequencer SET holder = '{name}', held_until = held_until + 500");
+        let seize =
+            format!("UPDATE sequencer SET holder = '{name}', held_until = held_until + 500");
         server.psql(&database, &seize).unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         nodes.remove(0);
@@ -225,7 +223,9 @@ async fn numbers_given_after_the_commit_skip_nothing(server: &mut Server) {
     let store = open(&url).await;
     let (one, two) = (connect(&url).await, connect(&url).await);
     let tell = |kind: &str| {
-        format!("INSERT INTO event_inbox (revision, kind, body, at) VALUES (0, '{kind}', '{{}}', 1)")
+        format!(
+            "INSERT INTO event_inbox (revision, kind, body, at) VALUES (0, '{kind}', '{{}}', 1)"
+        )
     };
     one.batch_execute(&format!("BEGIN; {}", tell("early"))).await.unwrap();
     two.batch_execute(&tell("late")).await.unwrap();

@@ -23,9 +23,9 @@ struct Own {
 fn binaries() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .expect("PostgreSQL is installed (Debian: postgresql), or BELAY_TEST_DATABASE_URL is set");
-    let newest = versions.flatten().max_by_key(|entry| {
-        entry.file_name().to_string_lossy().parse::<u32>().unwrap_or_default()
-    });
+    let newest = versions
+        .flatten()
+        .max_by_key(|entry| entry.file_name().to_string_lossy().parse::<u32>().unwrap_or_default());
     newest.expect("there is a version").path().join("bin")
 }
 
@@ -110,9 +110,9 @@ impl Server {
         let _ = self.psql("postgres", &format!("DROP DATABASE {name} WITH (FORCE)"));
     }
 
-    /// The certificate that the server shows, if it is our own server.
+    /// The authority that vouches for the server, if it is our own.
     pub(crate) fn certificate(&self) -> Option<PathBuf> {
-        self.own.as_ref().map(|own| own.directory.path().join("server.crt"))
+        self.own.as_ref().map(|own| own.directory.path().join("ca.crt"))
     }
 
     /// Ends the server at once, as a crash would, and starts it again.
@@ -153,8 +153,14 @@ fn spawn(directory: &Path, port: u16, user: Option<(u32, u32)>) -> Child {
     let mut postgres = as_user(user, &binaries().join("postgres"));
     postgres.arg("-D").arg(directory.join("data")).arg("-k").arg(directory);
     postgres.arg("-p").arg(port.to_string());
-    let settings = ["listen_addresses=127.0.0.1", "max_connections=80", "ssl=on",
-        "log_min_messages=fatal", "shared_buffers=256MB", "max_wal_size=2GB"];
+    let settings = [
+        "listen_addresses=127.0.0.1",
+        "max_connections=80",
+        "ssl=on",
+        "log_min_messages=fatal",
+        "shared_buffers=256MB",
+        "max_wal_size=2GB",
+    ];
     for setting in settings {
         postgres.arg("-c").arg(setting);
     }
@@ -164,14 +170,20 @@ fn spawn(directory: &Path, port: u16, user: Option<(u32, u32)>) -> Child {
     postgres.spawn().unwrap()
 }
 
-/// A self-signed certificate for 127.0.0.1, in the cluster and where tests find it.
+/// A certificate for 127.0.0.1 in the cluster, and the authority that vouches for it where tests
+/// find it.
 fn certificate(directory: &Path, data: &Path, user: Option<(u32, u32)>) {
-    let (key, crt) = (data.join("server.key"), data.join("server.crt"));
-    let mut openssl = as_user(user, Path::new("openssl"));
-    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-    openssl.args(["-nodes", "-days", "2", "-subj", "/CN=belay-test"]);
-    openssl.args(["-addext", "subjectAltName=IP:127.0.0.1", "-keyout"]).arg(&key);
-    openssl.arg("-out").arg(&crt).stdout(Stdio::null()).stderr(Stdio::null());
-    assert!(openssl.status().unwrap().success(), "openssl made a certificate");
-    std::fs::copy(crt, directory.join("server.crt")).unwrap();
+    let run = |arguments: &str| {
+        let mut openssl = as_user(user, Path::new("openssl"));
+        openssl.args(arguments.split(' ')).current_dir(data);
+        let made = openssl.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert!(made.success(), "openssl {arguments}");
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    run(&format!("req -x509 {key} -days 2 -subj /CN=belay-test-ca -keyout ca.key -out ca.crt"));
+    run(&format!("req -new {key} -subj /CN=belay-test -keyout server.key -out server.csr"));
+    std::fs::write(data.join("server.ext"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    run("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 \
+         -extfile server.ext -out server.crt");
+    std::fs::copy(data.join("ca.crt"), directory.join("ca.crt")).unwrap();
 }

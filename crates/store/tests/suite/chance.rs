@@ -16,5 +16,4 @@ impl Chance {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
-
 }

@@ -106,7 +106,10 @@ pub(crate) async fn a_stopped_role_is_not_claimed_for<S: Store>(store: Arc<S>) {
     let claims = store.claim(ask(&role, 1), stale).await.unwrap();
     assert_eq!(claims.len(), 1);
     assert!(!claims[0].committed.is_done(), "{claims:?}");
-    assert_eq!(store.waiting_roles(at(10_000)).await.unwrap().iter().filter(|r| **r == role).count(), 1);
+    assert_eq!(
+        store.waiting_roles(at(10_000)).await.unwrap().iter().filter(|r| **r == role).count(),
+        1
+    );
 }
 
 pub(crate) async fn what_is_declined_hides_nothing<S: Store>(store: Arc<S>) {
@@ -120,9 +123,12 @@ pub(crate) async fn what_is_declined_hides_nothing<S: Store>(store: Arc<S>) {
         .collect();
     store.commit_all(rows.iter().map(creation).collect()).await.unwrap();
     let (last, claim) = (rows[11].task.id, claimer());
-    let picky: Decide = Arc::new(move |candidate: &Candidate| {
-        if candidate.task.row.task.id == last { claim(candidate) } else { None }
-    });
+    let picky: Decide =
+        Arc::new(
+            move |candidate: &Candidate| {
+                if candidate.task.row.task.id == last { claim(candidate) } else { None }
+            },
+        );
     let claims = store.claim(ask(&role, 1), picky).await.unwrap();
     assert_eq!(claims.iter().map(|one| one.task).collect::<Vec<_>>(), [last]);
 }

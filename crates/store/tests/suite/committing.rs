@@ -8,7 +8,7 @@ use belay_kernel::task::{Blocked, Failure, Plan, Reason, State, Verb};
 use belay_kernel::termination::{Storage, Termination};
 use belay_kernel::{AttemptNumber, Cause, Clock, Epoch, Money, QuestionId, TaskId, Usage};
 use belay_store::rows::{
-    AttemptRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, SpecRow, Speaker, TaskRow,
+    AttemptRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow,
 };
 use belay_store::{
     Commit, Committed, Key, List, Query, Record, Refusal, Request, Rule, Store, Stored,
@@ -159,7 +159,11 @@ pub(crate) async fn a_decision_is_overtaken_by_what_it_only_read<S: Store>(store
     let commit = creation(&waits).insert(&edge).read(&read);
     let key = Key::of::<TaskRow>(&dependency.task.id);
     assert_eq!(store.commit(commit).await.unwrap(), Committed::Overtaken(vec![key]));
-    assert_eq!(load::<S, TaskRow>(&store, waits.task.id).await, None, "no counter that never falls");
+    assert_eq!(
+        load::<S, TaskRow>(&store, waits.task.id).await,
+        None,
+        "no counter that never falls"
+    );
     let absent = creation(&dependant).read_absent::<TaskRow>(&dependency.task.id);
     assert!(matches!(store.commit(absent).await.unwrap(), Committed::Overtaken(_)));
     let now = task_of(&*store, dependency.task.id).await;
@@ -348,7 +352,8 @@ pub(crate) async fn two_rows_are_never_half_swapped<S: Store>(store: Arc<S>) {
             let mut done = 0;
             while done < 15 {
                 let order = if index % 2 == 0 { ids } else { [ids[1], ids[0]] };
-                let (one, two) = (task_of(&*store, order[0]).await, task_of(&*store, order[1]).await);
+                let (one, two) =
+                    (task_of(&*store, order[0]).await, task_of(&*store, order[1]).await);
                 let give = TaskRow { priority: one.row.priority - 1, ..one.row };
                 let take = TaskRow { priority: two.row.priority + 1, ..two.row };
                 let commit = Commit::new().update(one.revision, &give).update(two.revision, &take);

@@ -175,7 +175,11 @@ pub(crate) async fn workers_come_back_with_their_leases<S: Store>(store: Arc<S>)
     let active = WorkerState::Active { connection, kind: slot, active_until, held };
     done(&*store, Commit::new().update(FIRST, &WorkerRow { state: active, ..row.clone() })).await;
     let stored = load::<S, WorkerRow>(&store, row.id).await.unwrap();
-    assert_eq!(stored.row.state.lease_end(), Some(at(80_000)), "another way of holding begins anew");
+    assert_eq!(
+        stored.row.state.lease_end(),
+        Some(at(80_000)),
+        "another way of holding begins anew"
+    );
     let gone = WorkerRow { state: WorkerState::Gone, ..row };
     done(&*store, Commit::new().update(FIRST.next(), &gone)).await;
     assert_eq!(store.beat(vec![beat], at(5)).await.unwrap(), [Beaten::Gone], "rejoin");

@@ -101,11 +101,8 @@ pub(crate) async fn a_beat_touches_no_revision<S: Store>(store: Arc<S>) {
 pub(crate) async fn who_is_not_current_is_told<S: Store>(store: Arc<S>) {
     let (attempt, holder) = live(&*store).await;
     let nobody = Holder::Attempt(attempt.task, AttemptNumber(9));
-    let beats = vec![
-        beat(holder, "1", 61_000),
-        beat(holder, "0", 99_000),
-        beat(nobody, "1", 99_000),
-    ];
+    let beats =
+        vec![beat(holder, "1", 61_000), beat(holder, "0", 99_000), beat(nobody, "1", 99_000)];
     let answers = store.beat(beats, at(9)).await.unwrap();
     assert_eq!(answers, [current(61_000), Beaten::Fenced, Beaten::Gone]);
     let mut ending = attempt.clone();
@@ -144,13 +141,18 @@ pub(crate) async fn nodes_are_present_by_lease<S: Store>(store: Arc<S>) {
         act: LeaseAct::Open { fence: fence.to_owned(), mode: "live", until: at(until) },
     };
     done(&*store, Commit::new().lease(open("first", 15_000))).await;
-    assert_eq!(store.beat(vec![beat(node, "first", 20_000)], at(9)).await.unwrap(), [current(20_000)]);
+    assert_eq!(
+        store.beat(vec![beat(node, "first", 20_000)], at(9)).await.unwrap(),
+        [current(20_000)]
+    );
     done(&*store, Commit::new().lease(open("second", 16_000))).await;
     let beats = vec![beat(node, "first", 30_000), beat(node, "second", 18_000)];
     let answers = store.beat(beats, at(9)).await.unwrap();
     assert_eq!(answers, [Beaten::Fenced, current(18_000)], "a newer process of the same node");
     let leases = store.leases(LeaseKind::Node).await.unwrap();
-    assert!(leases.iter().any(|lease| lease.holder == node && lease.fence == "second" && lease.open));
+    assert!(
+        leases.iter().any(|lease| lease.holder == node && lease.fence == "second" && lease.open)
+    );
     done(&*store, Commit::new().lease(LeaseWrite { holder: node, act: LeaseAct::Drop })).await;
     let leases = store.leases(LeaseKind::Node).await.unwrap();
     assert!(leases.iter().all(|lease| lease.holder != node));
@@ -158,7 +160,13 @@ pub(crate) async fn nodes_are_present_by_lease<S: Store>(store: Arc<S>) {
 
 fn effect(kind: &str, due: i64) -> NewEffect {
     let (kind, body) = (kind.to_owned(), "{}".to_owned());
-    NewEffect { task: Some(task_id()), attempt: Some(AttemptNumber(1)), kind, body, due_at: at(due) }
+    NewEffect {
+        task: Some(task_id()),
+        attempt: Some(AttemptNumber(1)),
+        kind,
+        body,
+        due_at: at(due),
+    }
 }
 
 /// Other effects of the same store are not this test's.
@@ -189,7 +197,9 @@ pub(crate) async fn effects_are_handed_out_at_least_once<S: Store>(store: Arc<S>
     assert_eq!(take(&*store, &kind, 60_000).await.len(), 1, "the other one is there");
 }
 
-pub(crate) async fn effects_of_many_hands_are_not_handed_out_twice_at_once<S: Store>(store: Arc<S>) {
+pub(crate) async fn effects_of_many_hands_are_not_handed_out_twice_at_once<S: Store>(
+    store: Arc<S>,
+) {
     let kind = format!("kill-{}", task_id());
     let commits = (0..60).map(|_| creation(&task("builder")).effect(effect(&kind, 1)));
     store.commit_all(commits.collect()).await.unwrap();
