@@ -25,6 +25,7 @@ use belay_store::{
     PostgresOptions, Sqlite, Store,
 };
 
+#[allow(dead_code, reason = "the tests' server can do more than a bench needs")]
 #[path = "../tests/server/mod.rs"]
 mod server;
 

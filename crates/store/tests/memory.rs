@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use belay_kernel::{InstallationId, SessionId, Timestamp};
+use belay_kernel::task::{Blocked, Failure as TaskFailure, Plan, State};
+use belay_kernel::{
+    AttemptNumber, Cause, InstallationId, QuestionId, SessionId, TaskId, Timestamp,
+};
 use belay_store::memory::{Fault, Operation};
 use belay_store::rows::{RoleRow, SessionRow, TaskRow};
-use belay_store::{Commit, Failure, Memory, Store};
+use belay_store::{Commit, Failure, Memory, Record as _, Store};
+use proptest::prelude::*;
 
 mod suite;
 include!("suite/rows.rs");
@@ -53,4 +57,54 @@ async fn nodes_share_a_store_and_its_clock_never_goes_back() {
     other.set_now(Timestamp::from_millis(9));
     other.set_now(Timestamp::from_millis(3));
     assert_eq!(node.now().await.unwrap(), Timestamp::from_millis(9));
+}
+
+/// Any state of a task, with any data.
+fn any_state() -> impl Strategy<Value = State> {
+    let plan = prop::sample::select(vec![Plan::Fresh, Plan::Same, Plan::Republish]);
+    let attempt = any::<u32>().prop_map(AttemptNumber);
+    let question = any::<u128>().prop_map(QuestionId::from_bits);
+    let by = any::<u128>().prop_map(TaskId::from_bits);
+    let time = any::<i64>().prop_map(Timestamp::from_millis);
+    let both = (attempt.clone(), plan.clone());
+    prop_oneof![
+        plan.clone().prop_map(|plan| State::Pending { plan }),
+        (plan.clone(), prop::option::of(time))
+            .prop_map(|(plan, not_before)| State::Queued { plan, not_before }),
+        both.clone().prop_map(|(attempt, plan)| State::Claimed { attempt, plan }),
+        both.prop_map(|(attempt, plan)| State::Running { attempt, plan }),
+        (attempt.clone(), question.clone())
+            .prop_map(|(attempt, question)| State::Blocked(Blocked::Held { attempt, question })),
+        question.prop_map(|question| State::Blocked(Blocked::Question { question })),
+        attempt.clone().prop_map(|attempt| State::Blocked(Blocked::Subtasks { attempt })),
+        attempt.clone().prop_map(|attempt| State::Ready { attempt }),
+        prop::sample::select(Cause::ALL).prop_map(|cause| State::Failed(TaskFailure::Cause(cause))),
+        (by.clone(), plan)
+            .prop_map(|(by, plan)| State::Failed(TaskFailure::Dependency { by, plan })),
+        (by, attempt).prop_map(|(by, attempt)| State::Failed(TaskFailure::Subtask { by, attempt })),
+        prop::sample::select(vec![
+            State::Completed,
+            State::Cancelled,
+            State::BudgetExceeded,
+            State::Failed(TaskFailure::Publish),
+        ]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_state_survives_being_written_and_read(state in any_state(), priority: i64) {
+        let mut row = make::task("builder");
+        row.task.state = state;
+        row.priority = priority;
+        prop_assert_eq!(TaskRow::decode(&row.encode()), Ok(row));
+    }
+
+    #[test]
+    fn any_history_agrees_with_the_model(seed: u64) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(model::run(&open(), seed, 25));
+    }
 }

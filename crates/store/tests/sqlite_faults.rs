@@ -52,9 +52,7 @@ fn writing_child() {
                 }
             }));
         }
-        for writer in writers {
-            writer.await.unwrap();
-        }
+        futures_util::future::join_all(writers).await;
     });
 }
 

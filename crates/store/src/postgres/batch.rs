@@ -394,28 +394,43 @@ fn leases(left: &Left<'_>) -> Vec<Statement> {
     rounds.iter().flat_map(|round| lease_round(round)).collect()
 }
 
-fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
-    let mut statements = Vec::new();
-    let opened: Vec<_> = round
-        .iter()
-        .filter_map(|write| match &write.act {
+/// A lease that is opened, column by column.
+struct Opened {
+    kind: &'static str,
+    subject: String,
+    number: i64,
+    fence: String,
+    mode: &'static str,
+    until: i64,
+}
+
+impl Opened {
+    fn of(write: &LeaseWrite) -> Option<Self> {
+        match &write.act {
             LeaseAct::Open { fence, mode, until } => {
-                Some((write.holder.columns(), fence.clone(), *mode, until.as_millis()))
+                let (kind, subject, number) = write.holder.columns();
+                let (fence, until) = (fence.clone(), until.as_millis());
+                Some(Self { kind, subject, number, fence, mode, until })
             }
             LeaseAct::Close | LeaseAct::Drop => None,
-        })
-        .collect();
+        }
+    }
+}
+
+fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    let opened: Vec<Opened> = round.iter().filter_map(|write| Opened::of(write)).collect();
     if !opened.is_empty() {
-        let texts = |get: fn(&((&str, String, i64), String, &str, i64)) -> String| {
-            Arg::Texts(opened.iter().map(|one| Some(get(one))).collect())
+        let texts = |get: fn(&Opened) -> &str| {
+            Arg::Texts(opened.iter().map(|one| Some(get(one).to_owned())).collect())
         };
         let args = vec![
-            texts(|one| one.0.0.to_owned()),
-            texts(|one| one.0.1.clone()),
-            Arg::Ints(opened.iter().map(|one| Some(one.0.2)).collect()),
-            texts(|one| one.1.clone()),
-            texts(|one| one.2.to_owned()),
-            Arg::Ints(opened.iter().map(|one| Some(one.3)).collect()),
+            texts(|one| one.kind),
+            texts(|one| &one.subject),
+            Arg::Ints(opened.iter().map(|one| Some(one.number)).collect()),
+            texts(|one| &one.fence),
+            texts(|one| one.mode),
+            Arg::Ints(opened.iter().map(|one| Some(one.until)).collect()),
         ];
         let sql = "INSERT INTO leases AS l
             SELECT v.*, v.until, 1 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],

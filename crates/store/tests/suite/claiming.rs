@@ -150,7 +150,7 @@ pub(crate) async fn roles_with_claimable_tasks_are_known<S: Store>(store: Arc<S>
             roles
         }
     };
-    assert_eq!(known(at(10_000)).await, [ready.clone()]);
+    assert_eq!(known(at(10_000)).await, std::slice::from_ref(&ready));
     let mut both = [ready.clone(), later.clone()];
     both.sort();
     assert_eq!(known(at(10_000).after(Span::from_mins(60))).await, both);
