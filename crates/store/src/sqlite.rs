@@ -119,14 +119,15 @@ impl Engine for Sqlite {
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
-        self.write(move |connection| {
+        let decide = move |connection: &Connection| {
             commits.iter().map(|commit| apply::commit(connection, commit)).collect()
-        })
-        .await
+        };
+        self.writer.run_decisions(decide).await
     }
 
     async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
-        self.write(move |connection| claims::claim(connection, &ask, &decide)).await
+        let claim = move |connection: &Connection| claims::claim(connection, &ask, &decide);
+        self.writer.run_decisions(claim).await
     }
 
     async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {

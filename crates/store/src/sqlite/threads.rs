@@ -18,7 +18,9 @@ const READERS: usize = 2;
 
 /// Gives the answer, when it is known whether the group is durable.
 type Deliver = Box<dyn FnOnce(Result<(), Failure>) + Send>;
-type Job = Box<dyn FnOnce(&Connection) -> Deliver + Send>;
+/// What a job leaves: how its answer is given, and why the whole group must be undone, if it must.
+type Left = (Deliver, Option<Failure>);
+type Job = Box<dyn FnOnce(&Connection) -> Left + Send>;
 
 /// The thread that writes.
 pub(super) struct Writer {
@@ -40,12 +42,35 @@ impl Writer {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
+        self.hand_in(move |connection| (alone(connection, work), None)).await
+    }
+
+    /// Runs `work`, which undoes its own decisions one by one where it must. If it fails all the
+    /// same, the group is undone: a mark around the whole would make every page that a decision
+    /// touches be copied, again and again, until the end of the job.
+    pub(super) async fn run_decisions<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.hand_in(move |connection| {
+            let done = work(connection);
+            let broken = done.as_ref().err().cloned();
+            (done, broken)
+        })
+        .await
+    }
+
+    async fn hand_in<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> (Result<T, Failure>, Option<Failure>) + Send + 'static,
+    ) -> Result<T, Failure> {
         let (tell, told) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            let done = alone(connection, work);
-            Box::new(move |durable| {
+            let (done, broken) = work(connection);
+            let deliver: Deliver = Box::new(move |durable| {
                 let _ = tell.send(durable.and(done));
-            })
+            });
+            (deliver, broken)
         });
         self.jobs.as_ref().ok_or(Failure::Closed)?.send(job).map_err(|_| Failure::Closed)?;
         told.await.map_err(|_| Failure::Closed)?
@@ -109,12 +134,19 @@ fn write_group(
     if let Err(why) = begun {
         // The job is run all the same, outside a transaction it cannot succeed, so that its caller
         // is told; a connection that cannot begin cannot write either.
-        waiting.push(first(connection));
+        waiting.push(first(connection).0);
         return Err(why);
     }
     let mut next = Some(first);
     while let Some(job) = next {
-        waiting.push(job(connection));
+        let (deliver, broken) = job(connection);
+        waiting.push(deliver);
+        if let Some(why) = broken {
+            if !connection.is_autocommit() {
+                let _ = run("ROLLBACK");
+            }
+            return Err(why);
+        }
         if connection.is_autocommit() {
             // SQLite gave the whole transaction up, as it does when the disk is full.
             return Err(Failure::Full);
