@@ -45,9 +45,8 @@ pub(crate) struct Statements {
     pub(crate) revision: String,
     /// A new row: the columns in order, then the revision.
     pub(crate) insert: String,
-    /// Everything but the key, guarded by the revision: the columns in order, then the new
-    /// revision, then the expected one.
-    pub(crate) update: String,
+    /// The row with a key as it is stored, without its lease.
+    pub(crate) stored: String,
     /// The row with a key and the revision after it.
     pub(crate) delete: String,
 }
@@ -98,20 +97,33 @@ impl Table {
         let count = self.columns.len();
         let places: Vec<_> = (1..=count + 1).map(|index| format!("?{index}")).collect();
         let places = places.join(", ");
-        let mut update = format!("UPDATE {name} SET ");
-        for (index, column) in self.columns.iter().enumerate().skip(self.key) {
-            let _ = write!(update, "{} = ?{}, ", column.name, index + 1);
-        }
-        let _ =
-            write!(update, "revision = ?{} WHERE {key} AND revision = ?{}", count + 1, count + 2);
         self.sql = Statements {
             select: format!("SELECT {columns}, revision FROM {view} WHERE {key}"),
             revision: format!("SELECT revision FROM {name} WHERE {key}"),
             insert: format!("INSERT INTO {name} ({columns}, revision) VALUES ({places})"),
-            update,
+            stored: format!("SELECT {columns}, revision FROM {name} WHERE {key}"),
             delete: format!("DELETE FROM {name} WHERE {key} AND revision = ?{}", self.key + 1),
         };
         self
+    }
+
+    /// An update of these columns, guarded by the revision: their values in order, then the new
+    /// revision, then the key, then the expected revision. An index whose columns are not named is
+    /// left alone, so only what changed is named.
+    pub(crate) fn update_sql(&self, changed: &[usize]) -> String {
+        let mut sql = format!("UPDATE {} SET ", self.name);
+        for (place, index) in changed.iter().enumerate() {
+            let _ = write!(sql, "{} = ?{}, ", self.columns[*index].name, place + 1);
+        }
+        let count = changed.len();
+        let _ = write!(
+            sql,
+            "revision = ?{} WHERE {} AND revision = ?{}",
+            count + 1,
+            self.key_equals(count + 2),
+            count + 2 + self.key
+        );
+        sql
     }
 
     /// The kind of the leases that hang on its rows, and go with them.

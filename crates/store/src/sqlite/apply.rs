@@ -115,9 +115,16 @@ fn put(connection: &Connection, row: &Row, expected: Revision) -> Result<(), Sto
         let statement = connection.prepare_cached(&table.sql.insert);
         statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
     } else {
+        let key = &row.cells[..table.key];
+        let Some(before) = reader::stored(connection, table, key)? else {
+            return Err(Stop::Overtaken);
+        };
+        let changed: Vec<usize> =
+            (table.key..row.cells.len()).filter(|at| row.cells[*at] != before.cells[*at]).collect();
         let now = Cell::Int(i64::try_from(expected.0).unwrap_or(i64::MAX));
-        let values = row.cells.iter().chain([&next, &now]);
-        let statement = connection.prepare_cached(&table.sql.update);
+        let values = changed.iter().map(|at| &row.cells[*at]);
+        let values = values.chain(std::iter::once(&next)).chain(key).chain(std::iter::once(&now));
+        let statement = connection.prepare_cached(&table.update_sql(&changed));
         statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
     };
     match written {

@@ -51,7 +51,25 @@ pub(super) fn row(
     table: &Table,
     key: &[Cell],
 ) -> Result<Option<RawRow>, Failure> {
-    let mut statement = connection.prepare_cached(&table.sql.select).map_err(failure)?;
+    select(connection, table, key, &table.sql.select)
+}
+
+/// The row with this key as it is stored, without its lease.
+pub(super) fn stored(
+    connection: &Connection,
+    table: &Table,
+    key: &[Cell],
+) -> Result<Option<RawRow>, Failure> {
+    select(connection, table, key, &table.sql.stored)
+}
+
+fn select(
+    connection: &Connection,
+    table: &Table,
+    key: &[Cell],
+    sql: &str,
+) -> Result<Option<RawRow>, Failure> {
+    let mut statement = connection.prepare_cached(sql).map_err(failure)?;
     let mut rows = statement.query(params_from_iter(key)).map_err(failure)?;
     let found = rows.next().map_err(failure)?;
     found.map(|row| raw(table, row)).transpose()
