@@ -109,10 +109,10 @@ async fn lock_table(
     keys: BTreeSet<Key>,
     strength: &str,
 ) -> Result<Vec<(Key, Revision)>, Trouble> {
-    let (unnest, args) = key_arrays(table, keys.iter());
+    let (matches, args) = key_arrays(table, keys.iter());
     let list = table.key_list();
     let sql = format!(
-        "SELECT {list}, revision FROM {} WHERE ({list}) IN (SELECT * FROM {unnest}) \
+        "SELECT {list}, revision FROM {} WHERE {matches} \
          ORDER BY {list} {strength}",
         table.name
     );
@@ -127,7 +127,8 @@ async fn lock_table(
     Ok(found)
 }
 
-/// `unnest($1::text[], …)` of keys.
+/// A condition on the key columns, and its arrays. A key of one column is compared with the array
+/// itself, which is an index scan whatever the planner thinks of the table.
 pub(super) fn key_arrays<'a>(
     table: &Table,
     keys: impl Iterator<Item = &'a Key> + Clone,
@@ -139,7 +140,12 @@ pub(super) fn key_arrays<'a>(
         args.push(Arg::column(kind, keys.clone().map(|key| &key.cells[index])));
         places.push(format!("${}::{}", index + 1, array_of(kind)));
     }
-    (format!("unnest({})", places.join(", ")), args)
+    let list = table.key_list();
+    let condition = match places.as_slice() {
+        [place] => format!("{list} = ANY({place})"),
+        places => format!("({list}) IN (SELECT * FROM unnest({}))", places.join(", ")),
+    };
+    (condition, args)
 }
 
 async fn requests(
@@ -316,9 +322,8 @@ fn rows(left: &Left<'_>) -> Vec<Statement> {
     }
     for keys in deletes.into_values().rev() {
         let table = keys[0].table;
-        let (unnest, args) = key_arrays(table, keys.iter().copied());
-        let list = table.key_list();
-        let sql = format!("DELETE FROM {} WHERE ({list}) IN (SELECT * FROM {unnest})", table.name);
+        let (matches, args) = key_arrays(table, keys.iter().copied());
+        let sql = format!("DELETE FROM {} WHERE {matches}", table.name);
         statements.push(Statement { sql, args });
         if let Some(kind) = table.lease_kind() {
             let subjects = Arg::column(table.columns[0].kind, keys.iter().map(|key| &key.cells[0]));

@@ -92,10 +92,13 @@ impl Link {
             .map_err(|error| OpenError::Address(error.to_string()))?;
         let ms = options.statement_timeout.as_millis();
         // Settings are the transaction's own: a pooler may give the next one another connection.
+        // Every statement goes by a key or an index; a table that was never analysed must not tempt
+        // the planner to read it whole, nor to compile a plan that runs once.
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {ms}; \
              SET LOCAL idle_in_transaction_session_timeout = {ms}; \
-             SET LOCAL synchronous_commit = on"
+             SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
+             SET LOCAL enable_seqscan = off"
         );
         Ok(Self { pool, config, connector, begin, options })
     }

@@ -33,13 +33,9 @@ pub(super) async fn rows(
     table: &'static Table,
     keys: &[Key],
 ) -> Answer<Vec<Option<RawRow>>> {
-    let (unnest, args) = key_arrays(table, keys.iter());
-    let list = table.key_list();
-    let sql = format!(
-        "SELECT {}, revision FROM {} WHERE ({list}) IN (SELECT * FROM {unnest})",
-        table.column_list(),
-        table.view
-    );
+    let (matches, args) = key_arrays(table, keys.iter());
+    let sql =
+        format!("SELECT {}, revision FROM {} WHERE {matches}", table.column_list(), table.view);
     let mut found: HashMap<Vec<crate::Cell>, RawRow> = HashMap::new();
     for row in client.query_typed(&sql, &typed(&args)).await? {
         let row = raw(table, &row)?;
@@ -130,14 +126,9 @@ pub(super) async fn take_due(
         if keys.is_empty() {
             continue;
         }
-        let (unnest, mut args) = key_arrays(table, keys.into_iter());
+        let (matches, mut args) = key_arrays(table, keys.into_iter());
         args.push(Arg::int(now.after(hold).as_millis()));
-        let list = table.key_list();
-        let sql = format!(
-            "UPDATE {} SET due_at = ${} WHERE ({list}) IN (SELECT * FROM {unnest})",
-            table.name,
-            args.len()
-        );
+        let sql = format!("UPDATE {} SET due_at = ${} WHERE {matches}", table.name, args.len());
         client.execute_typed(&sql, &typed(&args)).await?;
     }
     Ok(found)
@@ -154,14 +145,13 @@ pub(super) async fn rearm(
     if table.timer == Timer::None {
         return Ok(());
     }
-    let (unnest, mut args) = key_arrays(table, std::iter::once(key));
+    let (matches, mut args) = key_arrays(table, std::iter::once(key));
     args.push(Arg::Int(due_at.map(Timestamp::as_millis)));
     args.push(Arg::int(i64::try_from(revision.0).unwrap_or(i64::MAX)));
     let sql = format!(
-        "UPDATE {} SET due_at = ${} WHERE ({}) IN (SELECT * FROM {unnest}) AND revision = ${}",
+        "UPDATE {} SET due_at = ${} WHERE {matches} AND revision = ${}",
         table.name,
         args.len() - 1,
-        table.key_list(),
         args.len()
     );
     client.execute_typed(&sql, &typed(&args)).await?;
