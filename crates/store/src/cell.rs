@@ -211,7 +211,8 @@ counted! {
     i64: |n| Ok(*n), Ok;
     Timestamp: |n| Ok(n.as_millis()), |n| Ok(Timestamp::from_millis(n));
     i32: |n| Ok(i64::from(*n)), |n| i32::try_from(n);
-    belay_kernel::Revision: |n| i64::try_from(n.0), |n| u64::try_from(n).map(belay_kernel::Revision);
+    belay_kernel::Revision: |n| i64::try_from(n.0),
+        |n| u64::try_from(n).map(belay_kernel::Revision);
     belay_kernel::restart::Generation: |n| i64::try_from(n.0),
         |n| u64::try_from(n).map(belay_kernel::restart::Generation);
     bool: |yes| Ok(i64::from(*yes)), |n| u8::try_from(n).map(|n| n != 0);

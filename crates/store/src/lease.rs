@@ -1,7 +1,7 @@
 //! Leases and beats: a narrow table beside the rows, outside their revisions.
 //!
-//! A beat renews a right; it decides nothing. So it touches no revision, and it can never overtake a
-//! person's stop. It is answered after its batch is committed, with the lease end that was
+//! A beat renews a right; it decides nothing. So it touches no revision, and it can never overtake
+//! a person's stop. It is answered after its batch is committed, with the lease end that was
 //! committed and whether the holder is still current. A committed end is never shortened while the
 //! same holder goes on in the same way, whatever the order in which beats and commits arrive and
 //! whichever way a clock was set.

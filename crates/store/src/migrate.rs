@@ -1,6 +1,7 @@
 //! Migrations: the same numbers on both databases, forward only, never edited after a release.
 //!
-//! Each has one text for both and one for each, run in one transaction under a lock. A database that
+//! Each has one text for both and one for each, run in one transaction under a lock. A database
+//! that
 //! knows a higher number than this program is refused: an older program would write rows that the
 //! newer schema means differently.
 

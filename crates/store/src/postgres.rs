@@ -1,8 +1,8 @@
 //! The shared store: PostgreSQL, for several nodes.
 //!
 //! ```text
-//!  callers ──► queue ──► committers: lock · plan · write · COMMIT, many decisions in one transaction
-//!                                        │ events, unnumbered
+//!  callers ──► queue ──► committers: lock · plan · write · COMMIT, many decisions in one
+//! transaction                                        │ events, unnumbered
 //!                                        ▼
 //!                        sequencer (one node, under a lease) gives numbers ──NOTIFY──► followers
 //! ```

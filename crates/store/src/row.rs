@@ -173,7 +173,8 @@ macro_rules! record {
                 static TABLE: std::sync::LazyLock<$crate::table::Table> =
                     std::sync::LazyLock::new(|| {
                         let mut columns = Vec::new();
-                        $(<$type as $crate::cell::Field>::columns(stringify!($field), &mut columns);)*
+                        $(<$type as $crate::cell::Field>::columns(
+                            stringify!($field), &mut columns);)*
                         $($(<$derived_type as $crate::cell::Field>::columns(
                             stringify!($derived), &mut columns);)*)?
                         let view = [$table $(, $view)?];

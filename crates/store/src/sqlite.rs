@@ -45,8 +45,8 @@ pub const DATABASE: &str = "belay.db";
 
 /// The embedded store.
 pub struct Sqlite {
-    /// Before the writer, because fields are dropped in order: the last connection to close folds the
-    /// log back into the file, and a reader cannot.
+    /// Before the writer, because fields are dropped in order: the last connection to close folds
+    /// the log back into the file, and a reader cannot.
     readers: Readers,
     writer: Writer,
     installation: Installation,

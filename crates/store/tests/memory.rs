@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use belay_kernel::task::{Blocked, Failure as TaskFailure, Plan, State};
-use belay_kernel::{
-    AttemptNumber, Cause, InstallationId, QuestionId, SessionId, TaskId, Timestamp,
-};
+use belay_kernel::{AttemptNumber, Cause, InstallationId, QuestionId, TaskId, Timestamp};
 use belay_store::memory::{Fault, Operation};
-use belay_store::rows::{RoleRow, SessionRow, TaskRow};
+use belay_store::rows::TaskRow;
 use belay_store::{Commit, Failure, Memory, Record as _, Store};
 use proptest::prelude::*;
 
 mod suite;
-include!("suite/rows.rs");
 
 use suite::*;
 

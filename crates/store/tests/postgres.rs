@@ -8,15 +8,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use belay_kernel::{SessionId, Timestamp};
-use belay_store::rows::{RoleRow, SessionRow};
 use belay_store::{Postgres, PostgresOptions};
 use futures_util::FutureExt as _;
 
 mod postgres_faults;
 mod server;
 mod suite;
-include!("suite/rows.rs");
 
 use server::Server;
 use suite::*;

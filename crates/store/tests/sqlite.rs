@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use belay_kernel::{SessionId, Timestamp};
 use belay_store::Sqlite;
-use belay_store::rows::{RoleRow, SessionRow};
 
 mod suite;
-include!("suite/rows.rs");
 
 use suite::*;
 

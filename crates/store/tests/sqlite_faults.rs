@@ -1,4 +1,5 @@
-//! What can go wrong with the embedded database: kill -9, a full disk, a damaged file, two processes.
+//! What can go wrong with the embedded database: kill -9, a full disk, a damaged file, two
+//! processes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -7,15 +8,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belay_kernel::{SessionId, TaskId, Timestamp};
+use belay_kernel::TaskId;
 use belay_store::migrate::{MIGRATIONS, NEWEST};
-use belay_store::rows::{REFERENCES, RoleRow, SessionRow, TaskRow};
+use belay_store::rows::{REFERENCES, TaskRow};
 use belay_store::sqlite::{DATABASE, restore};
 use belay_store::{EventFilter, Failure, OpenError, Refusal, Sqlite, Store};
 
 #[allow(dead_code, reason = "the suite's helpers are used here, not its cases")]
 mod suite;
-include!("suite/rows.rs");
 
 use suite::chance::Chance;
 use suite::make::*;

@@ -1,7 +1,7 @@
 //! Many decisions in one transaction: lock what they read, judge each, write what is left of all.
 //!
-//! Rows are locked in one order over all tables, so that transactions wait for each other and do not
-//! deadlock. A row that two decisions of the batch change is written once, with its last value.
+//! Rows are locked in one order over all tables, so that transactions wait for each other and do
+//! not deadlock. A row that two decisions of the batch change is written once, with its last value.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -8,8 +8,8 @@
 //! transaction never happened, and the next one begins where the last finished one ended.
 //!
 //! Within a task, a revision can only be committed after the one before it, so whoever sees the
-//! later one sees the earlier one; and the inbox counts in the order of writing. So the order of the
-//! inbox is the order of revisions within each task.
+//! later one sees the earlier one; and the inbox counts in the order of writing. So the order of
+//! the inbox is the order of revisions within each task.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -60,7 +60,8 @@ fn io_error(error: std::io::Error) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(Box::new(error))
 }
 
-/// One read transaction over the whole copy: it is of one moment, however much is written meanwhile.
+/// One read transaction over the whole copy: it is of one moment, however much is written
+/// meanwhile.
 fn copy(source: &Connection, target: &Path) -> Result<(), Failure> {
     source.execute_batch("BEGIN; SELECT count(*) FROM installation;").map_err(failure)?;
     let mut copy = Connection::open(target).map_err(failure)?;

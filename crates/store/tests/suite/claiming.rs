@@ -98,7 +98,7 @@ pub(crate) async fn what_waits_is_not_claimed<S: Store>(store: Arc<S>) {
 pub(crate) async fn a_stopped_role_is_not_claimed_for<S: Store>(store: Arc<S>) {
     let role = role();
     done(&*store, creation(&task(&role))).await;
-    let seen = super::super::role_row(&role);
+    let seen = super::rows::role_row(&role);
     let stale: Decide = Arc::new(move |candidate: &Candidate| {
         let claim = claim_of(candidate, at(60_000));
         Some(claim.read(&belay_store::Stored { revision: FIRST, row: seen.clone() }))

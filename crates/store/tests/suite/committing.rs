@@ -341,7 +341,8 @@ pub(crate) async fn many_at_once_lose_no_update<S: Store>(store: Arc<S>) {
     assert_eq!((stored.row.priority, stored.revision.0), (200, 201));
 }
 
-/// Two rows that are always changed together are never seen apart, whatever order they are named in.
+/// Two rows that are always changed together are never seen apart, whatever order they are named
+/// in.
 pub(crate) async fn two_rows_are_never_half_swapped<S: Store>(store: Arc<S>) {
     let (left, right) = (task("builder"), task("builder"));
     done(&*store, Commit::new().insert(&left).insert(&right)).await;

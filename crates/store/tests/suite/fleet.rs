@@ -194,7 +194,7 @@ pub(crate) async fn roles_and_runners_come_back<S: Store>(store: Arc<S>) {
     ];
     let desired = [Desired::Running, Desired::Stopped(Stop::Drain), Desired::Stopped(Stop::Now)];
     for (index, breaker) in breakers.into_iter().enumerate() {
-        let mut row = super::super::role_row(&format!("role-{}", task_id()));
+        let mut row = super::rows::role_row(&format!("role-{}", task_id()));
         row.role.desired = desired[index % 3];
         row.breaker = breaker;
         row.limits = List(vec!["idle=5m".into()]);

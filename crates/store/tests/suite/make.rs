@@ -85,7 +85,7 @@ pub(crate) fn ledger(root: TaskId) -> LedgerRow {
 }
 
 pub(crate) fn session() -> SessionRow {
-    super::super::session_row(SessionId::from_bits(fresh()))
+    super::rows::session_row(SessionId::from_bits(fresh()))
 }
 
 pub(crate) fn attempt(task: TaskId, number: u32, session: SessionId) -> AttemptRow {

@@ -1,7 +1,7 @@
 //! The conformance suite: what every store does, whatever it is made of.
 //!
-//! A case is an async function over any [`Store`]. [`CASES`] lists all of them by name, so that each
-//! implementation runs the same list.
+//! A case is an async function over any [`Store`]. [`CASES`] lists all of them by name, so that
+//! each implementation runs the same list.
 
 pub(crate) mod chance;
 pub(crate) mod claiming;
@@ -11,6 +11,7 @@ pub(crate) mod following;
 pub(crate) mod input;
 pub(crate) mod make;
 pub(crate) mod model;
+pub(crate) mod rows;
 pub(crate) mod tending;
 
 /// Runs `$run!(name, path)` for every case.

@@ -1,5 +1,10 @@
+//! The rows whose shape the whole suite shares.
+
+use belay_kernel::{SessionId, Timestamp};
+use belay_store::rows::{RoleRow, SessionRow};
+
 /// A session that was just made.
-fn session_row(id: SessionId) -> SessionRow {
+pub(crate) fn session_row(id: SessionId) -> SessionRow {
     SessionRow {
         id,
         session: belay_kernel::session::Session::new(),
@@ -13,7 +18,7 @@ fn session_row(id: SessionId) -> SessionRow {
 }
 
 /// A role that runs.
-fn role_row(name: &str) -> RoleRow {
+pub(crate) fn role_row(name: &str) -> RoleRow {
     RoleRow {
         role: belay_kernel::role::Role {
             name: name.parse().unwrap(),
