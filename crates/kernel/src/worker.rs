@@ -108,6 +108,16 @@ impl ProcessIdentity {
         self.pid
     }
 
+    /// When it started, in the machine's own ticks.
+    pub const fn start_time(self) -> u64 {
+        self.start_time
+    }
+
+    /// Since which boot of the machine.
+    pub const fn boot(self) -> u128 {
+        self.boot
+    }
+
     /// What `sighting` of its process id means for this process.
     pub fn fate(self, sighting: Sighting) -> Fate {
         match sighting {

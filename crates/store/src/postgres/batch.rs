@@ -1,0 +1,474 @@
+//! Many decisions in one transaction: lock what they read, judge each, write what is left of all.
+//!
+//! Rows are locked in one order over all tables, so that transactions wait for each other and do
+//! not deadlock. A row that two decisions of the batch change is written once, with its last value.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use belay_kernel::Revision;
+use futures_util::future::join_all;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use super::args::{Arg, array_of, cell, typed};
+use super::link::{Link, Trouble};
+use crate::cell::Cell;
+use crate::commit::{ABSENT, Answered, Change, Commit, Committed, replay};
+use crate::lease::{LeaseAct, LeaseWrite};
+use crate::open::draw;
+use crate::refusal::{Refusal, Rule};
+use crate::row::{Key, Row};
+use crate::table::Table;
+
+/// Marks a batch as committed; whoever marks it first decides.
+pub(super) const MARK: &str = "INSERT INTO batches VALUES ($1, \
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint) ON CONFLICT DO NOTHING";
+
+/// Why a batch was not committed.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// A decision breaks a rule of the database; nothing of the batch was done.
+    Rule(Refusal),
+    /// A row appeared that was not there when it was looked for; nothing of the batch was done.
+    Raced,
+    /// Something else; nothing of the batch was done.
+    Trouble(Trouble),
+    /// The connection was lost at COMMIT: the batch's own row tells what became of it, and these
+    /// are the answers if it was committed.
+    Unknown(String, Vec<Committed>),
+}
+
+impl From<Trouble> for Broken {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+/// A statement with its parameters.
+pub(super) struct Statement {
+    sql: String,
+    args: Vec<Arg>,
+}
+
+/// Commits decisions in one transaction.
+pub(super) async fn commit(link: &Link, commits: &[&Commit]) -> Result<Vec<Committed>, Broken> {
+    let client = link.client().await?;
+    let (begun, known) = tokio::join!(client.batch_execute(link.begin()), lock(&client, commits));
+    begun.map_err(Trouble::from)?;
+    match known {
+        Ok(known) => finish(&client, commits, known).await,
+        Err(trouble) => {
+            let _ = client.batch_execute("ROLLBACK").await;
+            Err(trouble.into())
+        }
+    }
+}
+
+/// What the database said about everything that the decisions read.
+pub(super) struct Known {
+    revisions: HashMap<Key, Revision>,
+    requests: HashMap<(String, String), Answered>,
+}
+
+/// Locks every row that a decision read or changes, table by table in order.
+pub(super) async fn lock(client: &Client, commits: &[&Commit]) -> Result<Known, Trouble> {
+    let mut tables: BTreeMap<usize, (&'static Table, BTreeSet<Key>, bool)> = BTreeMap::new();
+    for commit in commits {
+        let read = commit.expect.iter().map(|(key, _)| (key.clone(), false));
+        let changed = commit.changes.iter().map(|(change, _)| (change.key(), true));
+        for (key, writes) in read.chain(changed) {
+            let entry =
+                tables.entry(key.table.rank).or_insert_with(|| (key.table, BTreeSet::new(), false));
+            entry.2 |= writes;
+            entry.1.insert(key);
+        }
+    }
+    let deletes = commits
+        .iter()
+        .any(|commit| commit.changes.iter().any(|(change, _)| matches!(change, Change::Delete(_))));
+    let looks = tables.into_values().map(|(table, keys, writes)| {
+        let strength = match (deletes, writes) {
+            (true, _) => "FOR UPDATE",
+            (false, true) => "FOR NO KEY UPDATE",
+            (false, false) => "FOR SHARE",
+        };
+        lock_table(client, table, keys, strength)
+    });
+    let requests = requests(client, commits);
+    let (found, requests) = tokio::join!(join_all(looks), requests);
+    let mut revisions = HashMap::new();
+    for table in found {
+        revisions.extend(table?);
+    }
+    Ok(Known { revisions, requests: requests? })
+}
+
+async fn lock_table(
+    client: &Client,
+    table: &'static Table,
+    keys: BTreeSet<Key>,
+    strength: &str,
+) -> Result<Vec<(Key, Revision)>, Trouble> {
+    let (matches, args) = key_arrays(table, keys.iter());
+    let list = table.key_list();
+    let sql = format!(
+        "SELECT {list}, revision FROM {} WHERE {matches} \
+         ORDER BY {list} {strength}",
+        table.name
+    );
+    let rows = client.query_typed(&sql, &typed(&args)).await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let cells: Result<Vec<_>, _> =
+            (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
+        let revision: i64 = row.try_get(table.key)?;
+        found.push((Key { table, cells: cells? }, Revision(revision.unsigned_abs())));
+    }
+    Ok(found)
+}
+
+/// A condition on the key columns, and its arrays. A key of one column is compared with the array
+/// itself, which is an index scan whatever the planner thinks of the table.
+pub(super) fn key_arrays<'a>(
+    table: &Table,
+    keys: impl Iterator<Item = &'a Key> + Clone,
+) -> (String, Vec<Arg>) {
+    let mut args = Vec::with_capacity(table.key);
+    let mut places = Vec::with_capacity(table.key);
+    for index in 0..table.key {
+        let kind = table.columns[index].kind;
+        args.push(Arg::column(kind, keys.clone().map(|key| &key.cells[index])));
+        places.push(format!("${}::{}", index + 1, array_of(kind)));
+    }
+    let list = table.key_list();
+    let condition = match places.as_slice() {
+        [place] => format!("{list} = ANY({place})"),
+        places => format!("({list}) IN (SELECT * FROM unnest({}))", places.join(", ")),
+    };
+    (condition, args)
+}
+
+async fn requests(
+    client: &Client,
+    commits: &[&Commit],
+) -> Result<HashMap<(String, String), Answered>, Trouble> {
+    let asked: Vec<_> = commits.iter().filter_map(|commit| commit.request.as_ref()).collect();
+    if asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let principals = asked.iter().map(|one| Some(one.principal.clone())).collect();
+    let keys = asked.iter().map(|one| Some(one.key.clone())).collect();
+    let args = [Arg::Texts(principals), Arg::Texts(keys)];
+    let sql = "SELECT principal, key, body_hash, answer, at FROM requests
+        WHERE (principal, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))";
+    let rows = client.query_typed(sql, &typed(&args)).await?;
+    let mut found = HashMap::new();
+    for row in rows {
+        let at = belay_kernel::Timestamp::from_millis(row.try_get(4)?);
+        let answered = Answered { body_hash: row.try_get(2)?, answer: row.try_get(3)?, at };
+        found.insert((row.try_get(0)?, row.try_get(1)?), answered);
+    }
+    Ok(found)
+}
+
+/// What is left to write of all decisions that are done.
+#[derive(Default)]
+struct Left<'a> {
+    /// The first revision, and the last value with its revision.
+    rows: BTreeMap<Key, (Revision, Option<&'a Row>, Revision)>,
+    leases: Vec<&'a LeaseWrite>,
+    done: Vec<&'a Commit>,
+}
+
+/// Judges each decision by what is known, as if they had come one after the other.
+fn judge<'a>(commits: &[&'a Commit], mut known: Known) -> (Vec<Committed>, Left<'a>) {
+    let mut left = Left::default();
+    let mut answers = Vec::with_capacity(commits.len());
+    for commit in commits {
+        if let Some(request) = &commit.request {
+            let key = (request.principal.clone(), request.key.clone());
+            if let Some(before) = known.requests.get(&key) {
+                answers.push(replay(request, before.clone()));
+                continue;
+            }
+        }
+        let read = commit.expect.iter().map(|(key, at)| (key.clone(), *at));
+        let changed = commit.changes.iter().map(|(change, at)| (change.key(), *at));
+        let now = |key: &Key| known.revisions.get(key).copied().unwrap_or(ABSENT);
+        let stale: Vec<Key> =
+            read.chain(changed).filter(|(key, at)| now(key) != *at).map(|(key, _)| key).collect();
+        if !stale.is_empty() {
+            answers.push(Committed::Overtaken(stale));
+            continue;
+        }
+        left.take(commit, &mut known);
+        answers.push(Committed::Done);
+    }
+    (answers, left)
+}
+
+impl<'a> Left<'a> {
+    fn take(&mut self, commit: &'a Commit, known: &mut Known) {
+        for (change, expected) in &commit.changes {
+            let key = change.key();
+            let (row, next) = match change {
+                Change::Put(row) => (Some(row), expected.next()),
+                Change::Delete(_) => (None, ABSENT),
+            };
+            known.revisions.insert(key.clone(), next);
+            let entry = self.rows.entry(key).or_insert((*expected, None, ABSENT));
+            entry.1 = row;
+            entry.2 = next;
+            self.leases.extend(row.and_then(|row| row.lease.as_ref()));
+        }
+        self.leases.extend(&commit.leases);
+        if let Some(request) = &commit.request {
+            let key = (request.principal.clone(), request.key.clone());
+            let (body_hash, answer) = (request.body_hash.clone(), request.answer.clone());
+            let answered = Answered { body_hash, answer, at: request.at };
+            known.requests.insert(key, answered);
+        }
+        self.done.push(commit);
+    }
+}
+
+/// Judges, writes and commits; the transaction is begun and everything that was read is locked.
+pub(super) async fn finish(
+    client: &Client,
+    commits: &[&Commit],
+    known: Known,
+) -> Result<Vec<Committed>, Broken> {
+    let (answers, left) = judge(commits, known);
+    if left.done.is_empty() {
+        client.batch_execute("ROLLBACK").await.map_err(Trouble::from)?;
+        return Ok(answers);
+    }
+    let batch = format!("{:032x}", draw());
+    let mut statements = rows(&left);
+    statements.extend(leases(&left));
+    statements.extend(super::group::appended(&left.done));
+    statements.push(Statement::new(MARK, vec![Arg::text(&batch)]));
+    let written = join_all(statements.iter().map(|statement| async {
+        client.execute_typed(&statement.sql, &typed(&statement.args)).await
+    }));
+    // All of it goes out at once; COMMIT of a transaction that failed is a rollback.
+    let (written, committed) = tokio::join!(written, client.batch_execute("COMMIT"));
+    let failed = written.into_iter().find_map(Result::err);
+    if let Some(error) = failed.filter(|error| error.as_db_error().is_some()) {
+        return Err(broken(error, commits));
+    }
+    // Where an answer stopped coming, COMMIT was sent all the same.
+    match committed.map_err(Trouble::from) {
+        Ok(()) => Ok(answers),
+        Err(Trouble::Lost(_)) => Err(Broken::Unknown(batch, answers)),
+        Err(trouble) => Err(trouble.into()),
+    }
+}
+
+/// Which rule a statement broke, by PostgreSQL's codes.
+fn broken(error: tokio_postgres::Error, commits: &[&Commit]) -> Broken {
+    let Some(why) = error.as_db_error() else { return Trouble::from(error).into() };
+    let state = why.code();
+    let named = why.constraint().unwrap_or_default();
+    let table = why.table().unwrap_or_default().to_owned();
+    let sense = [
+        SqlState::CHECK_VIOLATION,
+        SqlState::NOT_NULL_VIOLATION,
+        SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+    ];
+    let rule = if *state == SqlState::UNIQUE_VIOLATION {
+        if named.ends_with("_pkey") {
+            return Broken::Raced;
+        }
+        Rule::unique_in(&table)
+    } else if *state == SqlState::FOREIGN_KEY_VIOLATION {
+        let deleted =
+            commits.iter().flat_map(|commit| &commit.changes).find_map(
+                |(change, _)| match change {
+                    Change::Delete(key) => Some(key.table().to_owned()),
+                    Change::Put(_) => None,
+                },
+            );
+        let (table, rule) = (deleted.unwrap_or(table), Rule::Reference);
+        return Broken::Rule(Refusal::Rule { table, rule });
+    } else if sense.contains(state) {
+        Rule::Sense
+    } else {
+        return Trouble::from(error).into();
+    };
+    Broken::Rule(Refusal::Rule { table, rule })
+}
+
+/// Rows that are referred to are written first and removed last; rows that give way to new ones,
+/// such as an attempt that ends, are written before those.
+fn rows(left: &Left<'_>) -> Vec<Statement> {
+    let mut updates: BTreeMap<usize, Vec<(&Row, Revision)>> = BTreeMap::new();
+    let mut inserts: BTreeMap<usize, Vec<(&Row, Revision)>> = BTreeMap::new();
+    let mut deletes: BTreeMap<usize, Vec<&Key>> = BTreeMap::new();
+    for (key, (first, row, last)) in &left.rows {
+        let rank = key.table.rank;
+        match (row, *first == ABSENT) {
+            (Some(row), true) => inserts.entry(rank).or_default().push((row, *last)),
+            (Some(row), false) => updates.entry(rank).or_default().push((row, *last)),
+            (None, false) => deletes.entry(rank).or_default().push(key),
+            (None, true) => {}
+        }
+    }
+    let mut statements = Vec::new();
+    let ranks: BTreeSet<usize> = updates.keys().chain(inserts.keys()).copied().collect();
+    for rank in ranks {
+        statements.extend(updates.get(&rank).map(|rows| write_many(rows, Write::Update)));
+        statements.extend(inserts.get(&rank).map(|rows| write_many(rows, Write::Insert)));
+    }
+    for keys in deletes.into_values().rev() {
+        let table = keys[0].table;
+        let (matches, args) = key_arrays(table, keys.iter().copied());
+        let sql = format!("DELETE FROM {} WHERE {matches}", table.name);
+        statements.push(Statement { sql, args });
+        if let Some(kind) = table.lease_kind() {
+            let subjects = Arg::column(table.columns[0].kind, keys.iter().map(|key| &key.cells[0]));
+            statements.push(Statement {
+                sql: "DELETE FROM leases WHERE kind = $1 AND subject = ANY($2)".to_owned(),
+                args: vec![Arg::text(kind), subjects],
+            });
+        }
+    }
+    statements
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Write {
+    Insert,
+    Update,
+}
+
+fn write_many(rows: &[(&Row, Revision)], write: Write) -> Statement {
+    let table = rows[0].0.table;
+    let revisions: Vec<Cell> = rows
+        .iter()
+        .map(|(_, revision)| Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX)))
+        .collect();
+    let mut args = Vec::with_capacity(table.columns.len() + 1);
+    let mut places = Vec::with_capacity(table.columns.len() + 1);
+    for (index, column) in table.columns.iter().enumerate() {
+        args.push(Arg::column(column.kind, rows.iter().map(|(row, _)| &row.cells[index])));
+        places.push(format!("${}::{}", index + 1, array_of(column.kind)));
+    }
+    args.push(Arg::column(crate::cell::Kind::Int, revisions.iter()));
+    places.push(format!("${}::bigint[]", args.len()));
+    let (columns, places) = (table.column_list(), places.join(", "));
+    let sql = match write {
+        Write::Insert => format!(
+            "INSERT INTO {} ({columns}, revision) SELECT * FROM unnest({places})",
+            table.name
+        ),
+        Write::Update => {
+            let sets: Vec<_> = table.columns[table.key..]
+                .iter()
+                .map(|column| format!("{0} = v.{0}", column.name))
+                .collect();
+            let keys: Vec<_> = table.columns[..table.key]
+                .iter()
+                .map(|column| format!("t.{0} = v.{0}", column.name))
+                .collect();
+            let comma = if sets.is_empty() { "" } else { ", " };
+            format!(
+                "UPDATE {} t SET {}{comma}revision = v.revision \
+                 FROM unnest({places}) AS v({columns}, revision) WHERE {}",
+                table.name,
+                sets.join(", "),
+                keys.join(" AND ")
+            )
+        }
+    };
+    Statement { sql, args }
+}
+
+/// Leases in rounds, so that no round names a holder twice.
+fn leases(left: &Left<'_>) -> Vec<Statement> {
+    let mut rounds: Vec<Vec<&LeaseWrite>> = Vec::new();
+    let mut seen: HashMap<crate::lease::Holder, usize> = HashMap::new();
+    for write in &left.leases {
+        let round = seen.entry(write.holder).or_insert(0);
+        if rounds.len() <= *round {
+            rounds.push(Vec::new());
+        }
+        rounds[*round].push(write);
+        *round += 1;
+    }
+    rounds.iter().flat_map(|round| lease_round(round)).collect()
+}
+
+/// A lease that is opened, column by column.
+struct Opened {
+    kind: &'static str,
+    subject: String,
+    number: i64,
+    fence: String,
+    mode: &'static str,
+    until: i64,
+}
+
+impl Opened {
+    fn of(write: &LeaseWrite) -> Option<Self> {
+        match &write.act {
+            LeaseAct::Open { fence, mode, until } => {
+                let (kind, subject, number) = write.holder.columns();
+                let (fence, until) = (fence.clone(), until.as_millis());
+                Some(Self { kind, subject, number, fence, mode, until })
+            }
+            LeaseAct::Close | LeaseAct::Drop => None,
+        }
+    }
+}
+
+fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    let opened: Vec<Opened> = round.iter().filter_map(|write| Opened::of(write)).collect();
+    if !opened.is_empty() {
+        let texts = |get: fn(&Opened) -> &str| {
+            Arg::Texts(opened.iter().map(|one| Some(get(one).to_owned())).collect())
+        };
+        let args = vec![
+            texts(|one| one.kind),
+            texts(|one| &one.subject),
+            Arg::Ints(opened.iter().map(|one| Some(one.number)).collect()),
+            texts(|one| &one.fence),
+            texts(|one| one.mode),
+            Arg::Ints(opened.iter().map(|one| Some(one.until)).collect()),
+        ];
+        let sql = "INSERT INTO leases AS l
+            SELECT v.*, v.until, 1 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],
+                $5::text[], $6::bigint[]) AS v(kind, subject, number, fence, mode, until)
+            ON CONFLICT (kind, subject, number) DO UPDATE SET
+                until = CASE WHEN l.fence = excluded.fence AND l.mode = excluded.mode
+                    THEN greatest(l.until, excluded.until) ELSE excluded.until END,
+                fence = excluded.fence, mode = excluded.mode, open = 1
+            WHERE l.open = 0 OR l.fence <> excluded.fence OR l.mode <> excluded.mode
+                OR l.until < excluded.until";
+        statements.push(Statement { sql: sql.to_owned(), args });
+    }
+    let closes = "UPDATE leases SET open = 0 WHERE open = 1 AND (kind, subject, number) IN
+        (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
+    let drops = "DELETE FROM leases WHERE (kind, subject, number) IN
+        (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
+    for (act, sql) in [(LeaseAct::Close, closes), (LeaseAct::Drop, drops)] {
+        let holders: Vec<_> =
+            round.iter().filter(|write| write.act == act).map(|one| one.holder.columns()).collect();
+        if !holders.is_empty() {
+            let args = vec![
+                Arg::Texts(holders.iter().map(|one| Some(one.0.to_owned())).collect()),
+                Arg::Texts(holders.iter().map(|one| Some(one.1.clone())).collect()),
+                Arg::Ints(holders.iter().map(|one| Some(one.2)).collect()),
+            ];
+            statements.push(Statement { sql: sql.to_owned(), args });
+        }
+    }
+    statements
+}
+
+impl Statement {
+    pub(super) fn new(sql: &str, args: Vec<Arg>) -> Self {
+        Self { sql: sql.to_owned(), args }
+    }
+}

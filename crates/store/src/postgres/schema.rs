@@ -1,0 +1,102 @@
+//! The schema: migrations under a lock, and which installation this is.
+
+use tokio_postgres::Client;
+
+use super::args::{Arg, typed};
+use super::link::{Link, Trouble, transact};
+use crate::migrate::{Migration, NEWEST, missing};
+use crate::open::{OpenError, draw, draw_epoch, wall_clock};
+use crate::refusal::Failure;
+use crate::store::Installation;
+
+/// PostgreSQL 13.
+const OLDEST: i64 = 130_000;
+/// A number that nobody else locks: “belay” in base 32.
+const LOCK: i64 = 0x62_656c_6179;
+
+/// Brings the schema up to number `upto`. The lock is the transaction's, not the session's, so it
+/// holds behind a pooler too; whoever waits for it finds nothing left to do.
+pub(super) async fn migrate(link: &Link, upto: u32) -> Result<(), OpenError> {
+    let outcome = transact!(link, close_once, |client| migrate_in(client, upto));
+    match outcome {
+        Ok(Outcome::Done) => Ok(()),
+        Ok(Outcome::Newer(found)) => Err(OpenError::Newer { found, known: NEWEST }),
+        Ok(Outcome::TooOld(version)) => Err(OpenError::TooOld(version)),
+        Err(failure) => Err(opened(link, failure)),
+    }
+}
+
+enum Outcome {
+    Done,
+    Newer(u32),
+    TooOld(String),
+}
+
+async fn migrate_in(client: &Client, upto: u32) -> Result<Outcome, Trouble> {
+    let sql = "SELECT current_setting('server_version_num')::bigint,
+        current_setting('server_version')";
+    let rows = client.query_typed(sql, &[]).await?;
+    let row = rows.first().ok_or(Failure::Closed)?;
+    if row.try_get::<_, i64>(0)? < OLDEST {
+        return Ok(Outcome::TooOld(row.try_get(1)?));
+    }
+    client.query_typed("SELECT pg_advisory_xact_lock($1)", &typed(&[Arg::int(LOCK)])).await?;
+    client
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS migrations (
+                number BIGINT PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)",
+        )
+        .await?;
+    let newest = "SELECT coalesce(max(number), 0) FROM migrations";
+    let rows = client.query_typed(newest, &[]).await?;
+    let applied: i64 = rows.first().ok_or(Failure::Closed)?.try_get(0)?;
+    let applied = u32::try_from(applied).unwrap_or(u32::MAX);
+    let missing = match missing(applied, upto) {
+        Ok(missing) => missing,
+        Err(newer) => return Ok(Outcome::Newer(newer.found)),
+    };
+    for migration in missing {
+        apply(client, migration).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+async fn apply(client: &Client, migration: &Migration) -> Result<(), Trouble> {
+    client.batch_execute(&migration.postgres()).await?;
+    let args = [
+        Arg::int(i64::from(migration.number)),
+        Arg::text(migration.name),
+        Arg::int(wall_clock().as_millis()),
+    ];
+    client.execute_typed("INSERT INTO migrations VALUES ($1, $2, $3)", &typed(&args)).await?;
+    Ok(())
+}
+
+/// Which installation this is; a new database becomes a new one.
+pub(super) async fn installation(link: &Link) -> Result<Installation, OpenError> {
+    let id = belay_kernel::InstallationId::from_bits(draw()).to_string();
+    let epoch = i64::try_from(draw_epoch()).unwrap_or(i64::MAX);
+    let found: Result<_, Failure> = transact!(link, close, |client| draw_in(client, &id, epoch));
+    let found = found.map_err(|failure| opened(link, failure))?;
+    let id = found.0.parse().map_err(|_| OpenError::Address("its installation row".into()))?;
+    Ok(Installation { id, epoch: found.1.unsigned_abs() })
+}
+
+async fn draw_in(client: &Client, id: &str, epoch: i64) -> Result<(String, i64), Trouble> {
+    let insert = "INSERT INTO installation VALUES (1, $1, $2, $3) ON CONFLICT DO NOTHING";
+    let args = [Arg::text(id), Arg::int(epoch), Arg::int(wall_clock().as_millis())];
+    client.execute_typed(insert, &typed(&args)).await?;
+    let rows = client.query_typed("SELECT id, epoch FROM installation", &[]).await?;
+    let row = rows.first().ok_or(Failure::Closed)?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
+fn opened(link: &Link, failure: Failure) -> OpenError {
+    match failure {
+        Failure::Unreachable(why) => OpenError::Unreachable(link.options.patience, why),
+        other => {
+            let source = std::error::Error::source(&other).map(ToString::to_string);
+            OpenError::Address(source.unwrap_or_else(|| other.to_string()))
+        }
+    }
+}
