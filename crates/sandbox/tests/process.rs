@@ -123,6 +123,28 @@ fn with_neither() {
     suite::run_all("neither", ProcessWorld::new(Use::Never, Use::Never));
 }
 
+/// A runner may have been started by a script with `&`, and ignore SIGINT; its agents must not.
+#[test]
+fn agents_do_not_inherit_ignored_signals() {
+    let again = std::env::current_exe().unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' INT CHLD; exec \"$0\" --exact with_signals_ignored --nocapture"]);
+    let output = command.arg(again).env("BELAY_SIGNALS_IGNORED", "1").output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+}
+
+/// The part of the test above that runs with signals ignored; by itself it has nothing to show.
+#[test]
+fn with_signals_ignored() {
+    if std::env::var_os("BELAY_SIGNALS_IGNORED").is_none() {
+        return suite::say("run by agents_do_not_inherit_ignored_signals");
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let world = ProcessWorld::new(Use::WherePossible, Use::WherePossible);
+    runtime.block_on(suite::basics::signals_reach_the_agent(&world));
+}
+
 /// Runs this test again as an ordinary user, with the whole suite in both configurations.
 #[test]
 fn as_an_ordinary_user() {

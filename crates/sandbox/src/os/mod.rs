@@ -5,3 +5,4 @@ pub(crate) mod cgroup;
 pub(crate) mod clock;
 pub(crate) mod pid;
 pub(crate) mod procfs;
+pub(crate) mod signals;

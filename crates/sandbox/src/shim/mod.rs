@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 /// Runs the shim. The arguments are those after the ones that led here.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    crate::os::signals::reset();
     let mut args = args.into_iter();
     let mode = args.next().unwrap_or_default();
     match mode.to_str() {
