@@ -1,8 +1,9 @@
 //! Signals as a program expects to find them.
 //!
 //! What a process ignores, its children ignore too, across `exec`. A runner that was started with
-//! `&` from a script ignores SIGINT; an agent that inherits that cannot be interrupted, and a shell
-//! cannot even set a trap for it. One that inherits an ignored SIGCHLD cannot wait for its children.
+//! `&` from a script ignores SIGINT; an agent that inherits that cannot be interrupted, and a
+//! shell cannot even set a trap for it. One that inherits an ignored SIGCHLD cannot wait for its
+//! children.
 
 /// Lets every signal do by default what it does by default, for this process and those it starts.
 ///
