@@ -1,6 +1,6 @@
 //! The task: its states, what can happen to it, and what a transition carries.
 //!
-//! The machine itself is [`step`], one match over (state, event). This file holds its words.
+//! The machine itself is [`step()`], one match over (state, event). This file holds its words.
 
 mod step;
 #[cfg(test)]

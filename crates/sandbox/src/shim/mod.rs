@@ -6,10 +6,10 @@
 //!                     └ cgroup, pidfds, clock
 //! ```
 //!
-//! It has three modes, all plain, synchronous and small. [`hold`] is the process beside a process
-//! sandbox. [`init`] is the first process inside it: it executes the agent when it is let go, reaps
+//! It has three modes, all plain, synchronous and small. `hold` is the process beside a process
+//! sandbox. `init` is the first process inside it: it executes the agent when it is let go, reaps
 //! what is left to it, reports exact exit statuses, and ends everything when `hold` dies. And
-//! [`container`] is both in one, as PID 1 of a container.
+//! `container` is both in one, as PID 1 of a container.
 
 pub(crate) mod container;
 pub(crate) mod ending;
