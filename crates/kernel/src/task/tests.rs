@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use self::script::{World, check, check_from, every_event, every_state};
 use super::*;
 use crate::status::Group;
+use crate::why::LivePath;
 
 // Every row of the table of states, by name.
 
@@ -800,6 +801,7 @@ proptest! {
             prop_assert!(world.task.effort.parks <= caps.parks);
             let acting = world.attempt.filter(Attempt::may_act).map(|attempt| attempt.number);
             prop_assert_eq!(world.task.state.attempt(), acting, "one attempt may act, or none");
+            prop_assert!(world.path() != LivePath::None, "nothing moves {:?}", world.task.state);
         }
     }
 }

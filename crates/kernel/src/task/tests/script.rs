@@ -1,9 +1,12 @@
 //! Scripts for the task machine: `event; +10s event#2; …` in, one line of trace per event out.
 
 use super::super::*;
+use crate::deadline::{Pace, Stream};
 use crate::disposition::Disposition;
+use crate::limits::Switches;
 use crate::publish::CommitId;
 use crate::time::Span;
+use crate::why::{self, LivePath};
 
 const BY: TaskId = TaskId::from_bits(77);
 const OTHER: TaskId = TaskId::from_bits(78);
@@ -126,6 +129,18 @@ impl World {
     pub(super) fn apply(&mut self, next: Transition) {
         self.task = next.task;
         self.attempt = next.attempt.or(self.attempt);
+    }
+
+    /// Why something will move the task on, if it has the subtasks that its state speaks of.
+    pub(super) fn path(&self) -> LivePath {
+        let Event::Claim { facts: claim, .. } = claim_of("claim") else { return LivePath::None };
+        let blocked = matches!(self.task.state, State::Blocked(Blocked::Subtasks { .. }));
+        let children = Children { active: u32::from(blocked), failed: None };
+        let stream = Stream::started(self.now, Pace::Partial);
+        let attempt = self.attempt.as_ref();
+        let facts = why::Facts { attempt, stream, claim, children, fired: None };
+        let (limits, switches) = (Limits::default(), Switches::default());
+        why::explain(&self.task, &facts, self.now, &limits, &switches).path
     }
 
     /// Plays a script and returns its trace.
