@@ -4,13 +4,11 @@
 //! What neither ends in a question mark nor offers options is a summary of finished work, not a
 //! question: asking a person to answer it would block the task for nothing.
 
+use belay_kernel::question::{self, Said};
 use serde::Deserialize;
 
 /// The longest file that is read.
 pub const QUESTION_FILE_LIMIT: usize = 64 << 10;
-/// How many options are kept, and how long each may be.
-const OPTIONS_LIMIT: usize = 20;
-const OPTION_BYTES: usize = 1_000;
 
 /// What a question file holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,23 +49,15 @@ pub fn read_question_file(bytes: &[u8]) -> QuestionFile {
         .options
         .iter()
         .map(|option| option.trim())
-        .filter(|option| !option.is_empty() && option.len() <= OPTION_BYTES)
-        .take(OPTIONS_LIMIT)
+        .filter(|option| !option.is_empty() && option.len() <= question::MAX_OPTION)
+        .take(question::MAX_OPTIONS)
         .map(str::to_owned)
         .collect();
-    if text.is_empty() {
-        QuestionFile::Empty
-    } else if asks(&text) || !options.is_empty() {
-        QuestionFile::Question { text, options }
-    } else {
-        QuestionFile::Summary(text)
+    match question::classify(&text, options.len()) {
+        _ if text.is_empty() => QuestionFile::Empty,
+        Said::Question => QuestionFile::Question { text, options },
+        Said::Summary => QuestionFile::Summary(text),
     }
-}
-
-/// Whether a text ends in a question mark, of any script.
-fn asks(text: &str) -> bool {
-    let end = text.trim_end_matches(|c: char| c.is_whitespace() || "\"'”’)*_`".contains(c));
-    end.ends_with(['?', '？', '؟'])
 }
 
 #[cfg(test)]

@@ -36,9 +36,11 @@ pub enum QuestionDenial {
     BadOption(usize),
 }
 
-/// Tells a question from a completion summary: it ends in a question mark, or it has options.
+/// Tells a question from a completion summary: it ends in a question mark, of any script and
+/// whatever quotes or marks close it, or it has options.
 pub fn classify(text: &str, options: usize) -> Said {
-    let asks = text.trim_end().ends_with(['?', '？', '؟']);
+    let closes = |letter: char| letter.is_whitespace() || "\"'”’)*_`".contains(letter);
+    let asks = text.trim_end_matches(closes).ends_with(['?', '？', '؟']);
     if asks || options > 0 { Said::Question } else { Said::Summary }
 }
 
@@ -77,6 +79,7 @@ mod tests {
             ("Which database?\n\n", 0, Said::Question),
             ("Pick one.", 2, Said::Question),
             ("どちらですか？", 0, Said::Question),
+            ("**Which one?**", 0, Said::Question),
             ("All tests pass.", 0, Said::Summary),
             ("Why? Because it was null.", 0, Said::Summary),
             ("", 0, Said::Summary),
