@@ -146,3 +146,23 @@ fn endless_streams_hold_a_bounded_memory() {
     }
     assert!(reader.open_tools().count() <= 1_024);
 }
+
+/// A line of ten megabytes, in pieces of odd sizes, is one message, and what follows is still read.
+#[test]
+fn a_line_of_ten_megabytes_is_read_whole() {
+    let setting = Setting { agent: Agent::Claude, resumed: None, asks: true, exit: Exit::Code(0) };
+    let mut reader = setting.agent.reader(&launch(&setting));
+    let text = serde_json::json!({"type": "text", "text": "x".repeat(10 << 20)});
+    let long = serde_json::json!({"type": "assistant", "message": {"content": [text]}});
+    let call = serde_json::json!({"type": "tool_use", "id": "after", "name": "Bash", "input": {}});
+    let next = serde_json::json!({"type": "assistant", "message": {"content": [call]}});
+    let bytes = format!("{long}\n{next}\n").into_bytes();
+    let mut seen = Vec::new();
+    for piece in bytes.chunks(65_521) {
+        reader.push(NOW, piece, &mut seen);
+    }
+    assert_eq!(reader.taken(), bytes.len() as u64, "every byte is accounted for");
+    assert_eq!(reader.open_tools().count(), 1, "the line after it was read");
+    let drift = seen.iter().any(|seen| matches!(seen.what, Observation::Drift { .. }));
+    assert!(!drift, "the long line was not cut");
+}
