@@ -85,6 +85,10 @@ fn spec(task: TaskId) -> SpecRow {
         created_by: "bench".into(),
         budget: Budget::default(),
         uncounted: Uncounted::Refuse,
+        command: Default::default(),
+        publishing: Default::default(),
+        uncommitted: Default::default(),
+        image: None,
     }
 }
 
@@ -136,6 +140,14 @@ fn claimed(candidate: &Candidate) -> (Commit, Life) {
         kept_ref: None,
         termination: None,
         due_at: Some(at(i64::MAX)),
+        ending_at: None,
+        proven_at: None,
+        processes: 0,
+        transcript_hash: None,
+        transcript_missing: Default::default(),
+        kept_commit: None,
+        message: None,
+        fired: None,
     };
     let state = State::Claimed { attempt: number, plan: Plan::Fresh };
     let next = TaskRow {

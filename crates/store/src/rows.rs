@@ -12,7 +12,7 @@ pub use attempt::AttemptRow;
 pub use fleet::{RoleRow, RunnerRow, StartRow, WorkerRow};
 pub use ledger::{AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker};
 pub use session::{SandboxRow, SessionRow};
-pub use task::{SpecRow, TaskRow};
+pub use task::{Publishing, SpecRow, TaskRow, Uncommitted};
 pub use workflow::{DiagnosticRow, ResultRow, WorkflowRow};
 
 use crate::row::Record;

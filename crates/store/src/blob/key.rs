@@ -11,10 +11,10 @@ use belay_kernel::{AttemptNumber, Epoch, SessionId, SnapshotId, TaskId};
 /// What a blob holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BlobKind {
-    /// What attempts said and did.
-    Transcript,
     /// What attempts printed, byte for byte.
-    Log,
+    Transcript,
+    /// What attempts changed, as patches.
+    Diff,
     /// Working trees that were kept, as git bundles.
     Bundle,
     /// Agents' own session files.
@@ -26,13 +26,13 @@ pub enum BlobKind {
 impl BlobKind {
     /// Every kind.
     pub const ALL: [Self; 5] =
-        [Self::Transcript, Self::Log, Self::Bundle, Self::Session, Self::Snapshot];
+        [Self::Transcript, Self::Diff, Self::Bundle, Self::Session, Self::Snapshot];
 
     /// The kind's stable name, which is also its folder.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Transcript => "transcript",
-            Self::Log => "log",
+            Self::Diff => "diff",
             Self::Bundle => "bundle",
             Self::Session => "session",
             Self::Snapshot => "snapshot",
@@ -45,8 +45,8 @@ impl BlobKind {
 pub enum BlobKey {
     /// The transcript of an attempt.
     Transcript(TaskId, AttemptNumber),
-    /// The raw output of an attempt.
-    Log(TaskId, AttemptNumber),
+    /// What an attempt changed, as a patch.
+    Diff(TaskId, AttemptNumber),
     /// The working tree that was kept of an attempt.
     Bundle(TaskId, AttemptNumber),
     /// The agent's own session files, as the attempt of this epoch left them.
@@ -60,7 +60,7 @@ impl BlobKey {
     pub const fn kind(&self) -> BlobKind {
         match self {
             Self::Transcript(..) => BlobKind::Transcript,
-            Self::Log(..) => BlobKind::Log,
+            Self::Diff(..) => BlobKind::Diff,
             Self::Bundle(..) => BlobKind::Bundle,
             Self::Session(..) => BlobKind::Session,
             Self::Snapshot(_) => BlobKind::Snapshot,
@@ -74,7 +74,7 @@ impl fmt::Display for BlobKey {
         let kind = self.kind().name();
         match self {
             Self::Transcript(task, attempt)
-            | Self::Log(task, attempt)
+            | Self::Diff(task, attempt)
             | Self::Bundle(task, attempt) => write!(f, "{kind}/{task}/{attempt}"),
             Self::Session(session, epoch) => write!(f, "{kind}/{session}/{epoch}"),
             Self::Snapshot(snapshot) => write!(f, "{kind}/{snapshot}"),
@@ -95,7 +95,7 @@ impl FromStr for BlobKey {
         let parts: Vec<&str> = text.split('/').collect();
         let key = match parts[..] {
             ["transcript", task, attempt] => numbered(task, attempt).map(make(Self::Transcript)),
-            ["log", task, attempt] => numbered(task, attempt).map(make(Self::Log)),
+            ["diff", task, attempt] => numbered(task, attempt).map(make(Self::Diff)),
             ["bundle", task, attempt] => numbered(task, attempt).map(make(Self::Bundle)),
             ["session", session, epoch] => session
                 .parse()
@@ -130,7 +130,7 @@ mod tests {
         let task = TaskId::from_bits(7);
         for (key, text) in [
             (BlobKey::Transcript(task, AttemptNumber(1)), "transcript/0000000000000007/1"),
-            (BlobKey::Log(task, AttemptNumber(12)), "log/0000000000000007/12"),
+            (BlobKey::Diff(task, AttemptNumber(12)), "diff/0000000000000007/12"),
             (BlobKey::Bundle(task, AttemptNumber(3)), "bundle/0000000000000007/3"),
             (BlobKey::Session(SessionId::from_bits(1), Epoch(4)), "session/0000000000000001/4"),
             (BlobKey::Snapshot(SnapshotId::from_bits(2)), "snapshot/0000000000000002"),

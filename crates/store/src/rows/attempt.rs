@@ -4,11 +4,13 @@ use belay_kernel::attempt::{Attempt, Outcome, Phase, Proof};
 use belay_kernel::publish::{CommitId, Publish, Push};
 use belay_kernel::termination::{Kept, Step, Storage, Termination};
 use belay_kernel::{
-    AttemptNumber, Cause, Epoch, Money, RunnerId, SandboxId, SessionId, TaskId, Timestamp, Usage,
-    WorkerId,
+    AttemptNumber, Cause, Epoch, Money, Reading, RunnerId, SandboxId, SessionId, TaskId, Timestamp,
+    Usage, WorkerId,
 };
 
-use crate::cell::{Cell, Cells, Column, Field, Kind, Name, SHORT, Unreadable, column};
+use crate::cell::{
+    Cell, Cells, Column, Document, Field, Kind, List, Name, Note, SHORT, Unreadable, column,
+};
 use crate::lease::{Holder, LeaseAct, LeaseWrite};
 use crate::row::record;
 
@@ -43,6 +45,22 @@ record! {
         termination: Option<Termination>,
         /// When it is to be looked at again.
         due_at: Option<Timestamp>,
+        /// When its task moved on.
+        ending_at: Option<Timestamp>,
+        /// When its processes were proven gone.
+        proven_at: Option<Timestamp>,
+        /// How many processes were there when it was ended.
+        processes: u32,
+        /// The hash of its transcript, once it is sealed.
+        transcript_hash: Option<Name>,
+        /// `from-to` of the bytes of transcript that could not be had.
+        transcript_missing: List,
+        /// The commit that holds its tree.
+        kept_commit: Option<CommitId>,
+        /// What the agent, or whoever ended it, said about its end.
+        message: Option<Note>,
+        /// The clock that ended it, with what it measured and what was allowed.
+        fired: Option<Document<Reading>>,
         ; live: Option<TaskId> = |row| row.attempt.may_act().then_some(row.task),
     }
 }

@@ -1,5 +1,6 @@
 //! Sessions, and the sandboxes that they own.
 
+use belay_kernel::deadline::Stream;
 use belay_kernel::evidence::Evidence;
 use belay_kernel::lock::Lock;
 use belay_kernel::sandbox::{Fall, Quiet, State as SandboxState};
@@ -57,6 +58,8 @@ record! {
         buried: bool,
         /// What was observed of it.
         evidence: Option<Document<Evidence>>,
+        /// What was seen of its agent's output.
+        stream: Option<Document<Stream>>,
         /// When it was made.
         created_at: Timestamp,
         /// When it is to be looked at again.

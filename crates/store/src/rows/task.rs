@@ -11,7 +11,9 @@ use belay_kernel::{
     AttemptNumber, Cause, Clock, QuestionId, SessionId, TaskId, Timestamp, WorkflowId,
 };
 
-use crate::cell::{Cell, Cells, Column, Field, Kind, List, Name, Prose, SHORT, Unreadable, column};
+use crate::cell::{
+    Cell, Cells, Column, Field, Kind, List, Name, Prose, SHORT, Unreadable, codes, column,
+};
 use crate::row::record;
 
 record! {
@@ -92,7 +94,40 @@ record! {
         budget: Budget,
         /// Whether an agent whose usage cannot be counted is accepted.
         uncounted: Uncounted,
+        /// The program and its arguments, if the agent is a plain command.
+        command: List,
+        /// What becomes of its work.
+        publishing: Publishing,
+        /// What becomes of changes in a local base that are not committed.
+        uncommitted: Uncommitted,
+        /// The image, if the provider needs one.
+        image: Option<Name>,
     }
+}
+
+/// What becomes of a task's work.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Publishing {
+    /// It is kept, and nothing is pushed.
+    None,
+    /// It is pushed to the task's own branch.
+    #[default]
+    Branch,
+}
+
+/// What becomes of changes in a local base that are not committed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Uncommitted {
+    /// The task is refused.
+    #[default]
+    Refuse,
+    /// The tree begins with them.
+    Include,
+}
+
+codes! {
+    Publishing { None "none", Branch "branch" }
+    Uncommitted { Refuse "refuse", Include "include" }
 }
 
 impl Field for Budget {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use belay_kernel::breaker::Breaker;
+use belay_kernel::deadline::{Pace, Stream};
 use belay_kernel::diagnostic::{Run, RunEnd};
 use belay_kernel::evidence::Evidence;
 use belay_kernel::lock::Lock;
@@ -43,6 +44,7 @@ fn sandbox(session: belay_kernel::SessionId, state: SandboxState) -> SandboxRow 
         reference: None,
         buried: false,
         evidence: Some(Document(Evidence::new(at(7)))),
+        stream: Some(Document(Stream::started(at(8), Pace::Quiet))),
         created_at: at(8),
         due_at: None,
     }

@@ -77,6 +77,10 @@ pub(crate) fn spec(task: TaskId) -> SpecRow {
         created_by: "ada".into(),
         budget: Budget { max_cost: None, max_tokens: Some(1_000_000) },
         uncounted: Uncounted::Refuse,
+        command: Default::default(),
+        publishing: Default::default(),
+        uncommitted: Default::default(),
+        image: None,
     }
 }
 
@@ -103,6 +107,14 @@ pub(crate) fn attempt(task: TaskId, number: u32, session: SessionId) -> AttemptR
         kept_ref: None,
         termination: None,
         due_at: None,
+        ending_at: None,
+        proven_at: None,
+        processes: 0,
+        transcript_hash: None,
+        transcript_missing: Default::default(),
+        kept_commit: None,
+        message: None,
+        fired: None,
     }
 }
 
