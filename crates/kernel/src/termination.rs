@@ -46,7 +46,8 @@ pub enum Step {
 }
 
 /// How a step went.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Went {
     /// It is done, now or earlier; gone, 404 and 410 are done.
     Done,

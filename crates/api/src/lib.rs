@@ -1,0 +1,33 @@
+//! What is said between Belay's parts.
+//!
+//! ```text
+//!  person, program ──► wire (JSON over HTTP) ──► server ──► control
+//!  runner ───────────► port (a trait: in process, or over HTTP) ──► control
+//! ```
+//!
+//! [`port`] is what a runner says to control and what it is told. The other modules are what people
+//! and programs say, with the [`Client`] that says it.
+
+mod client;
+pub mod port;
+mod problem;
+mod request;
+mod view;
+
+pub use client::{Client, ClientError, Unanswered};
+pub use problem::{Code, Problem};
+pub use request::{
+    Accept, Answer, Comment, Continue, Dirty, ListTasks, NewTask, Publishing, Resume, Stop,
+};
+pub use view::{
+    AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, ReceiptView, Stopping,
+    TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
+};
+
+use std::fmt;
+
+/// Where ids and jitter come from. A trait, so that a simulation can draw from its seed.
+pub trait Chance: Send + Sync + fmt::Debug + 'static {
+    /// 128 bits that nobody can guess.
+    fn draw(&self) -> u128;
+}

@@ -1,0 +1,155 @@
+//! What people and programs ask for.
+
+use std::collections::BTreeMap;
+
+use belay_kernel::task::Review;
+use belay_kernel::{AttemptNumber, QuestionId, TaskId};
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a task's work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Publishing {
+    /// It is kept, and nothing is pushed.
+    None,
+    /// It is pushed to the task's own branch.
+    #[default]
+    Branch,
+}
+
+/// What becomes of changes in a local base that are not committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dirty {
+    /// The task is refused.
+    #[default]
+    Refuse,
+    /// The tree begins with them.
+    Include,
+}
+
+/// A task to be made.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewTask {
+    /// What the agent is to do.
+    pub prompt: String,
+    /// In a few words; the prompt's first line, if it is not said.
+    pub title: Option<String>,
+    /// The agent, if not the role's.
+    pub agent: Option<String>,
+    /// The program and its arguments, if the agent is a plain command.
+    pub command: Vec<String>,
+    /// The model, if not the role's.
+    pub model: Option<String>,
+    /// A path or URL of a git repository.
+    pub repository: Option<String>,
+    /// The branch, tag or commit that the tree begins with.
+    pub base: Option<String>,
+    /// The branch that the work is pushed to; `belay/<task>`, if it is not said.
+    pub branch: Option<String>,
+    /// What becomes of the work.
+    pub publish: Publishing,
+    /// What becomes of changes in a local base that are not committed.
+    pub dirty: Dirty,
+    /// Who decides about a success.
+    pub review: Review,
+    /// Limits on time that are not the role's, by key, such as `absolute` = `30m`.
+    pub limits: BTreeMap<String, String>,
+    /// At most so much money, in US dollars, subtasks included.
+    pub budget_usd: Option<f64>,
+    /// At most so many tokens, subtasks included.
+    pub max_tokens: Option<u64>,
+    /// Whether an agent whose usage cannot be counted is accepted although there is a budget.
+    pub allow_uncounted: bool,
+    /// How many attempts are made without a person; 1, if it is not said.
+    pub max_attempts: Option<u32>,
+    /// Higher is claimed first; may be negative.
+    pub priority: i64,
+    /// Tasks that must complete first.
+    pub after: Vec<TaskId>,
+    /// The task that this one is a subtask of.
+    pub parent: Option<TaskId>,
+    /// The role whose workers may claim it; `default`, if it is not said.
+    pub role: Option<String>,
+    /// Variables that the agent gets.
+    pub environment: BTreeMap<String, String>,
+    /// The provider, if not the role's.
+    pub provider: Option<String>,
+    /// The image, if the provider needs one.
+    pub image: Option<String>,
+    /// Whether its session pauses instead of being terminated when it is idle.
+    pub keep_alive: bool,
+    /// Whether it waits for `run` instead of being queued at once.
+    pub hold: bool,
+}
+
+/// Which tasks are listed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListTasks {
+    /// Only those in these states, separated by commas; all, if it is empty.
+    pub state: String,
+    /// Only those of this role.
+    pub role: Option<String>,
+    /// Only subtasks of this task.
+    pub parent: Option<TaskId>,
+    /// Only those whose id begins so.
+    pub id: Option<String>,
+    /// At most so many.
+    pub limit: Option<usize>,
+    /// Where the last page ended.
+    pub after: Option<String>,
+}
+
+/// A stop or a cancel.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stop {
+    /// Wait so many milliseconds for the receipt; zero for a cancel, which does not wait.
+    pub wait_ms: u64,
+}
+
+/// An accept.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Accept {
+    /// The attempt whose work was seen; the one under review, if it is not said.
+    pub attempt: Option<AttemptNumber>,
+}
+
+/// A reject, with an optional comment for the next attempt.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Comment {
+    /// What is wrong with the work.
+    pub comment: Option<String>,
+    /// Whether it runs again at once.
+    pub run: bool,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Answer {
+    /// The question; the open one, if it is not said.
+    pub question: Option<QuestionId>,
+    /// The answer, or the number of an option.
+    pub text: String,
+}
+
+/// A resume, or a retry.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resume {
+    /// What to tell the agent.
+    pub message: Option<String>,
+}
+
+/// A follow-up of a task that is over.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Continue {
+    /// What the agent is to do next.
+    pub message: String,
+}
