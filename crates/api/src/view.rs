@@ -199,7 +199,7 @@ pub enum Stopping {
     /// It is acknowledged.
     Stopped {
         /// The receipt.
-        receipt: ReceiptView,
+        receipt: Box<ReceiptView>,
     },
 }
 

@@ -89,6 +89,7 @@ fn spec(task: TaskId) -> SpecRow {
         publishing: Default::default(),
         uncommitted: Default::default(),
         image: None,
+        keep_alive: false,
     }
 }
 

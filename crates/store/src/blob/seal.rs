@@ -115,13 +115,14 @@ impl Blobs {
         let mut hasher = blake3::Hasher::new();
         let mut merger =
             Merger { folder, part: self.limits().part, run: Run::default(), parts: vec![] };
-        let mut links = stream::iter(&chain.stretches)
+        let mut links = stream::iter(chain.stretches.clone())
             .map(|stretch| async move {
                 match stretch.holds {
                     Holds::Missing => (stretch, Ok(None)),
                     Holds::Data => {
                         let name = slot(stretch.range.start);
-                        (stretch, folder.data(&name, &stretch.range).await)
+                        let data = folder.data(&name, &stretch.range).await;
+                        (stretch, data)
                     }
                 }
             })

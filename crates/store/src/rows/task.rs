@@ -102,6 +102,8 @@ record! {
         uncommitted: Uncommitted,
         /// The image, if the provider needs one.
         image: Option<Name>,
+        /// Whether its session pauses instead of being terminated when it is idle.
+        keep_alive: bool,
     }
 }
 

@@ -7,6 +7,7 @@ ALTER TABLE specs ADD COLUMN publishing TEXT NOT NULL DEFAULT 'branch'
 ALTER TABLE specs ADD COLUMN uncommitted TEXT NOT NULL DEFAULT 'refuse'
     CHECK (uncommitted IN ('refuse', 'include'));
 ALTER TABLE specs ADD COLUMN image TEXT;
+ALTER TABLE specs ADD COLUMN keep_alive BIGINT NOT NULL DEFAULT 0 CHECK (keep_alive IN (0, 1));
 
 ALTER TABLE attempts ADD COLUMN ending_at BIGINT;
 ALTER TABLE attempts ADD COLUMN proven_at BIGINT;

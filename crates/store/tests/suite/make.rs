@@ -81,6 +81,7 @@ pub(crate) fn spec(task: TaskId) -> SpecRow {
         publishing: Default::default(),
         uncommitted: Default::default(),
         image: None,
+        keep_alive: false,
     }
 }
 

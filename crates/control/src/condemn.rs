@@ -1,0 +1,212 @@
+//! Passed clocks: what is due is judged again from what is stored, and only then condemned.
+//!
+//! A timer proposes; the kernel decides inside the commit. A timer that is stale, early or told
+//! twice changes nothing.
+
+use std::sync::atomic::Ordering;
+
+use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
+use belay_kernel::deadline::{self, Due, Reach};
+use belay_kernel::retry::{Failure, Progress};
+use belay_kernel::sandbox::{self, Effect};
+use belay_kernel::task::{self, Event};
+use belay_kernel::verdict::{Death, Ruling, judge};
+use belay_kernel::{
+    AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, TaskId, Timestamp,
+};
+use belay_store::rows::{AttemptRow, SandboxRow};
+use belay_store::{Commit, Key, NewEvent, Query, Store};
+use serde_json::json;
+
+use crate::Control;
+use crate::commit::{EndNote, Put};
+use crate::look::{Look, TRIES};
+use crate::refuse::{Outcome, Refused};
+
+impl<S: Store> Control<S> {
+    /// Since when this node could commit without a break.
+    pub(crate) fn up_since(&self) -> Timestamp {
+        Timestamp::from_millis(self.inner.up_since.load(Ordering::SeqCst))
+    }
+
+    /// An attempt is due: a deadline or its lease may have passed.
+    pub(crate) async fn expire(&self, task: TaskId, number: AttemptNumber) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let look = match self.look_at(task, Some(number)).await {
+                Ok(look) => look,
+                Err(Refused::Problem(_)) => return Ok(()), // deleted meanwhile
+                Err(refused) => return Err(refused),
+            };
+            let Some(stored) = &look.attempt else { return Ok(()) };
+            let lease_over = look.now > stored.row.attempt.lease_end;
+            let put = match stored.row.attempt.phase {
+                Phase::Ended(..) => self.rearm(&look, None).await?,
+                Phase::Ending(_) if lease_over => self.prove_by_lease(&look).await?,
+                Phase::Ending(_) => self.rearm(&look, Some(stored.row.attempt.lease_end)).await?,
+                Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
+                    self.expire_acting(&look, lease_over).await?
+                }
+            };
+            if put == Put::Done {
+                return Ok(());
+            }
+        }
+        Err(Refused::busy())
+    }
+
+    /// Sets when the attempt is to be looked at again.
+    async fn rearm(&self, look: &Look, at: Option<Timestamp>) -> Outcome<Put> {
+        if let Some(stored) = &look.attempt {
+            let id = (stored.row.task, stored.row.attempt.number);
+            self.store().rearm(Key::of::<AttemptRow>(&id), stored.revision, at).await?;
+        }
+        Ok(Put::Done)
+    }
+
+    async fn expire_acting(&self, look: &Look, lease_over: bool) -> Outcome<Put> {
+        let Some(stored) = &look.attempt else { return Ok(Put::Done) };
+        let (attempt, limits) = (&stored.row.attempt, &look.policy.limits);
+        let reading = if lease_over {
+            let runner = stored.row.runner;
+            let length = runner.map_or(limits.attempt_lease_remote, |r| self.lease(r, limits));
+            Reading::since(Clock::AttemptLease, attempt.lease_end.before(length), look.now, length)
+        } else {
+            let (reach, switches) = (self.reach(look), &self.settings().switches);
+            match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
+                Due::Passed(reading) => reading,
+                Due::At(at) => return self.rearm(look, Some(at.min(attempt.lease_end))).await,
+                Due::Never => return self.rearm(look, Some(attempt.lease_end)).await,
+            }
+        };
+        let event = Event::Expire {
+            attempt: attempt.number,
+            reading,
+            progress: worked(look),
+            jitter: self.jitter(),
+        };
+        let row = &look.task.row.task;
+        match task::step(row, Some(attempt), &event, look.now, &look.policy) {
+            Disposition::Accept(next) => {
+                self.put(self.draft(look, &next, &EndNote::fired(reading))).await
+            }
+            Disposition::Ignore | Disposition::Deny(_) => {
+                let later = look.now.after(limits.due_sweep).after(limits.due_sweep);
+                self.rearm(look, Some(later)).await
+            }
+        }
+    }
+
+    /// Whether the runner was heard since we could last commit.
+    fn reach(&self, look: &Look) -> Reach {
+        let since = self.up_since();
+        let seen = look.sandbox.as_ref().and_then(|row| row.row.evidence.as_ref());
+        let heard = seen.and_then(|evidence| evidence.0.life()).is_some_and(|l| l.last >= since);
+        let claimed = look.attempt.as_ref().is_some_and(|a| a.row.attempt.prepared_at >= since);
+        if heard || claimed { Reach::Heard } else { Reach::Awaited }
+    }
+
+    /// The shim kills before the lease is over; now it is over.
+    async fn prove_by_lease(&self, look: &Look) -> Outcome<Put> {
+        let Some(stored) = &look.attempt else { return Ok(Put::Done) };
+        let event = AttemptEvent::Proven(Proof::LeaseExpired);
+        let limits = &look.policy.limits;
+        let Disposition::Accept(attempt) = stored.row.attempt.step(event, look.now, limits) else {
+            return self.rearm(look, Some(stored.row.attempt.lease_end)).await;
+        };
+        let mut changed = AttemptRow { attempt, ..stored.row.clone() };
+        changed.proven_at = Some(look.now);
+        let body = json!({ "proof": Proof::LeaseExpired, "lease_end": attempt.lease_end });
+        let event = NewEvent {
+            attempt: Some(attempt.number),
+            ..NewEvent::task(stored.row.task, "attempt.proven", body.to_string(), look.now)
+        };
+        self.put(self.ended(look, stored, changed, Commit::new().event(event))).await
+    }
+
+    /// A sandbox is due: its evidence may mean something else by now.
+    pub(crate) async fn judge_sandbox(&self, id: SandboxId) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let attempts = self.store().list(Query::<AttemptRow>::first(1).sandbox(&[id])).await?;
+            let Some(attempt) = attempts.rows.first() else { return Ok(()) };
+            let number = attempt.row.attempt.number;
+            let look = self.look_at(attempt.row.task, Some(number)).await?;
+            if self.judge_once(&look).await? == Put::Done {
+                return Ok(());
+            }
+        }
+        Err(Refused::busy())
+    }
+
+    async fn judge_once(&self, look: &Look) -> Outcome<Put> {
+        let (Some(stored), Some(attempt)) = (&look.sandbox, &look.attempt) else {
+            return Ok(Put::Done);
+        };
+        let limits = &look.policy.limits;
+        let key = Key::of::<SandboxRow>(&stored.row.id);
+        let Some(evidence) = stored.row.evidence.as_ref().filter(|_| attempt.row.attempt.may_act())
+        else {
+            self.store().rearm(key, stored.revision, None).await?;
+            return Ok(Put::Done);
+        };
+        let verdict = judge(&evidence.0, limits, look.now);
+        // Silence while we could not commit is not evidence against the agent.
+        let allowed_from = self.up_since().after(limits.heartbeat_timeout);
+        let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);
+        if silent && look.now < allowed_from {
+            self.store().rearm(key, stored.revision, Some(allowed_from)).await?;
+            return Ok(Put::Done);
+        }
+        let moved = sandbox::Event::from_ruling(verdict.ruling)
+            .and_then(|event| sandbox::step(&stored.row.state, event, look.now, limits).accepted());
+        let Some(moved) = moved else {
+            self.store().rearm(key, stored.revision, verdict.recheck_at).await?;
+            return Ok(Put::Done);
+        };
+        let cause = moved.effects.iter().find_map(|effect| match effect {
+            Effect::EndAttempt(cause) => Some(*cause),
+            Effect::Terminate => None,
+        });
+        let mut look = look.clone();
+        if let Some(sandbox) = &mut look.sandbox {
+            sandbox.row.state = moved.next;
+            sandbox.row.due_at = None;
+            look.sandbox_changed = true;
+        }
+        self.condemn(&look, cause, verdict.reasons.as_slice().first().copied()).await
+    }
+
+    /// Ends the attempt for what the verdict found, in the commit that moves the sandbox.
+    async fn condemn(
+        &self,
+        look: &Look,
+        cause: Option<Cause>,
+        fired: Option<Reading>,
+    ) -> Outcome<Put> {
+        let (Some(attempt), Some(sandbox)) = (&look.attempt, &look.sandbox) else {
+            return Ok(Put::Done);
+        };
+        let only_sandbox =
+            || Commit::new().read(attempt).update(sandbox.revision, &sandbox.row).into();
+        let Some(cause) = cause else { return self.put(only_sandbox()).await };
+        let failure =
+            Failure { cause, progress: worked(look), reset_at: None, jitter: self.jitter() };
+        let event = Event::Fail { attempt: attempt.row.attempt.number, failure };
+        let row = &look.task.row.task;
+        match task::step(row, Some(&attempt.row.attempt), &event, look.now, &look.policy) {
+            Disposition::Accept(next) => {
+                let note = EndNote { cause: Some(cause), message: None, fired };
+                self.put(self.draft(look, &next, &note)).await
+            }
+            Disposition::Ignore | Disposition::Deny(_) => self.put(only_sandbox()).await,
+        }
+    }
+}
+
+/// Whether anything was seen that counts as work: what became of the tree is not known yet.
+fn worked(look: &Look) -> Progress {
+    let evidence = look.sandbox.as_ref().and_then(|row| row.row.evidence.as_ref());
+    match evidence.and_then(|evidence| evidence.0.last_work()) {
+        Some(_) => Progress::Made,
+        None => Progress::None,
+    }
+}

@@ -1,0 +1,130 @@
+//! The control plane's side: what is asked is admitted, decided by the kernel, committed, and
+//! performed.
+//!
+//! ```text
+//!  a person's verb ─┐                                     ┌─► events (people, programs)
+//!  a runner's word ─┼─► look ─► decide (kernel) ─► commit ─┼─► effects, performed at least once
+//!  a passed clock  ─┘     ▲          overtaken │          └─► duties of runners
+//!                         └────────────────────┘
+//! ```
+//!
+//! Nothing here remembers what the database does not: a node that is killed loses nothing, and a
+//! second one on the same database is as good as the first. What is kept in memory are hints.
+
+mod admit;
+mod assignment;
+mod beat;
+mod claim;
+mod commit;
+mod condemn;
+mod finish;
+mod follow;
+mod look;
+mod mailbox;
+mod perform;
+mod port;
+mod prompt;
+mod publish;
+mod read;
+mod refuse;
+mod report;
+mod settings;
+mod show;
+mod sweep;
+mod terminate;
+mod vault;
+mod verb;
+mod why;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use belay_api::Chance;
+use belay_kernel::{NodeId, RunnerId, Timestamp};
+use belay_store::blob::Blobs;
+use belay_store::{Failure, Store};
+use tokio::sync::Notify;
+
+use mailbox::Mailboxes;
+pub use settings::{RoleSettings, Settings};
+pub use vault::{FileVault, MemoryVault, Vault, VaultError};
+
+/// The control plane of one node. Clones are the same one.
+pub struct Control<S> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S> Clone for Control<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+/// What a control plane is made of.
+pub struct Parts<S> {
+    /// What is remembered.
+    pub store: S,
+    /// What is too long for a row.
+    pub blobs: Blobs,
+    /// The values of variables, which are in no row.
+    pub vault: Arc<dyn Vault>,
+    /// Where ids and jitter come from.
+    pub chance: Arc<dyn Chance>,
+    /// The numbers, and what roles mean.
+    pub settings: Settings,
+    /// The runner inside this process, whose attempts have the embedded lease.
+    pub embedded: Option<RunnerId>,
+}
+
+struct Inner<S> {
+    store: S,
+    blobs: Blobs,
+    vault: Arc<dyn Vault>,
+    chance: Arc<dyn Chance>,
+    settings: Settings,
+    embedded: Option<RunnerId>,
+    node: NodeId,
+    started_at: Timestamp,
+    /// Since when this node could commit without a break: silence before is not evidence.
+    up_since: AtomicI64,
+    mailboxes: Mailboxes,
+    /// There may be effects to perform.
+    effects: Notify,
+    /// A transcript may have grown.
+    output: Notify,
+}
+
+impl<S: Store> Control<S> {
+    /// A control plane over a store. Its sweeps begin with [`Control::tend`].
+    pub async fn open(parts: Parts<S>) -> Result<Self, Failure> {
+        let started_at = parts.store.now().await?;
+        let inner = Inner {
+            node: NodeId::from_bits(parts.chance.draw()),
+            store: parts.store,
+            blobs: parts.blobs,
+            vault: parts.vault,
+            chance: parts.chance,
+            settings: parts.settings,
+            embedded: parts.embedded,
+            started_at,
+            up_since: AtomicI64::new(started_at.as_millis()),
+            mailboxes: Mailboxes::default(),
+            effects: Notify::new(),
+            output: Notify::new(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// When this node was opened.
+    pub fn started_at(&self) -> Timestamp {
+        self.inner.started_at
+    }
+
+    fn store(&self) -> &S {
+        &self.inner.store
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+}

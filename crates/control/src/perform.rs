@@ -1,0 +1,282 @@
+//! Effects, performed after the commit that stored them: at least once, and so that twice is once.
+//!
+//! Each is level-triggered: it looks at the rows as they are when it is performed, not as they
+//! were when it was stored, and it is done when they show that it is.
+
+use std::time::Duration;
+
+use belay_api::port::Duty;
+use belay_kernel::graph::DependencyState;
+use belay_kernel::session;
+use belay_kernel::task::{self, Event, State};
+use belay_kernel::termination::Step;
+use belay_kernel::{Disposition, QuestionId, Span, TaskId, Timestamp};
+use belay_store::rows::{QuestionRow, SessionRow, TaskRow};
+use belay_store::{Commit, Effect, MAX_BATCH, Query, Settle, Settled, Store, Stored};
+use serde_json::Value;
+
+use crate::Control;
+use crate::assignment::who;
+use crate::commit::{Draft, EndNote, Put};
+use crate::look::{Look, Others, TRIES};
+use crate::refuse::{Outcome, Refused};
+use crate::terminate::stop_reason;
+
+/// How many effects are taken at a time, and for how long they are held.
+const BATCH: usize = 64;
+const HOLD: Span = Span::from_secs(30);
+/// A runner is reminded of a duty after this, and at most after that.
+const REMIND: Span = Span::from_secs(2);
+const REMIND_AT_MOST: Span = Span::from_secs(60);
+
+/// Whether an effect is done.
+enum Performed {
+    Done,
+    /// It waits for somebody else, who was told.
+    Waits,
+}
+
+impl<S: Store> Control<S> {
+    /// Performs effects as they come, for ever.
+    pub(crate) async fn perform_forever(&self) {
+        loop {
+            match self.perform_due().await {
+                Ok(0) => {}
+                Ok(_) => continue,
+                Err(refused) => tracing::warn!(?refused, "effects could not be performed"),
+            }
+            let hinted = self.inner.effects.notified();
+            let _ = tokio::time::timeout(Duration::from_secs(1), hinted).await;
+        }
+    }
+
+    /// Performs what is due; tells how much that was.
+    pub(crate) async fn perform_due(&self) -> Outcome<usize> {
+        let now = self.store().now().await?;
+        let effects = self.store().take_effects(now, HOLD, BATCH).await?;
+        let mut settled = Vec::with_capacity(effects.len());
+        for effect in &effects {
+            let what = match self.perform(effect).await {
+                Ok(Performed::Done) => Settle::Done,
+                Ok(Performed::Waits) => Settle::Again(now.after(patience(effect.tries))),
+                Err(refused) => {
+                    tracing::warn!(kind = effect.effect.kind, ?refused, "an effect failed");
+                    Settle::Again(now.after(patience(effect.tries)))
+                }
+            };
+            settled.push(Settled { id: effect.id, tries: effect.tries, what });
+        }
+        self.store().settle_effects(settled).await?;
+        Ok(effects.len())
+    }
+
+    async fn perform(&self, effect: &Effect) -> Outcome<Performed> {
+        let new = &effect.effect;
+        let Some(task) = new.task else { return Ok(Performed::Done) };
+        let body: Value = serde_json::from_str(&new.body).unwrap_or_default();
+        let look = match self.look_at(task, new.attempt).await {
+            Ok(look) => look,
+            Err(Refused::Problem(_)) => return Ok(Performed::Done), // deleted meanwhile
+            Err(refused) => return Err(refused),
+        };
+        match new.kind.as_str() {
+            "terminate" => self.remind_to_end(&look).await,
+            "settle_publish" => self.remind_to_settle(&look).await,
+            "deliver_answer" => self.remind_to_deliver(&look, &body).await,
+            "cancel_descendants" => self.cancel_subtasks(&look, None).await,
+            "disregard_subtasks" => {
+                let before = body["before"].as_i64().map(Timestamp::from_millis);
+                self.cancel_subtasks(&look, before).await
+            }
+            "announce_rest" | "announce_requeue" => self.announce(&look).await,
+            "budget_used_up" => self.end_tree(task).await,
+            other => {
+                tracing::error!(kind = other, "an effect that nobody knows was dropped");
+                Ok(Performed::Done)
+            }
+        }
+    }
+
+    async fn remind_to_end(&self, look: &Look) -> Outcome<Performed> {
+        let Some(stored) = &look.attempt else { return Ok(Performed::Done) };
+        let saga = stored.row.termination;
+        if saga.is_none_or(|saga| saga.step == Step::Done) {
+            return Ok(Performed::Done);
+        }
+        let assignment = self.assignment(look).await?;
+        if let (Some(runner), Some(assignment)) = (stored.row.runner, assignment) {
+            self.inner.mailboxes.leave(runner, Duty::End(Box::new(assignment)));
+        }
+        Ok(Performed::Waits)
+    }
+
+    async fn remind_to_settle(&self, look: &Look) -> Outcome<Performed> {
+        let Some(stored) = &look.attempt else { return Ok(Performed::Done) };
+        if stored.row.attempt.publish.is_settled() {
+            return Ok(Performed::Done);
+        }
+        let assignment = self.assignment(look).await?;
+        if let (Some(runner), Some(assignment)) = (stored.row.runner, assignment) {
+            self.inner.mailboxes.leave(runner, Duty::Settle(Box::new(assignment)));
+        }
+        Ok(Performed::Waits)
+    }
+
+    async fn remind_to_deliver(&self, look: &Look, body: &Value) -> Outcome<Performed> {
+        let question = body["question"].as_str().and_then(|id| id.parse::<QuestionId>().ok());
+        let (Some(stored), Some(question)) = (&look.attempt, question) else {
+            return Ok(Performed::Done);
+        };
+        let speaker = who(&stored.row);
+        let delivered = self.inner.mailboxes.was_delivered(speaker, question);
+        if !stored.row.attempt.may_act() || delivered {
+            return Ok(Performed::Done);
+        }
+        let answer = self.row::<QuestionRow>(question).await?.and_then(|row| row.row.answer);
+        if let (Some(runner), Some(text)) = (stored.row.runner, answer) {
+            let duty = Duty::Answer { who: speaker, question, text: text.to_string() };
+            self.inner.mailboxes.leave(runner, duty);
+        }
+        Ok(Performed::Waits)
+    }
+
+    /// Cancels what is unfinished below a task; with a moment, what was there before it is also
+    /// disregarded from now on.
+    async fn cancel_subtasks(
+        &self,
+        look: &Look,
+        disregard: Option<Timestamp>,
+    ) -> Outcome<Performed> {
+        for below in self.subtasks(look.task.row.task.id).await?.rows {
+            if disregard.is_some_and(|before| below.row.created_at >= before) {
+                continue;
+            }
+            self.nudge(below.row.task.id, disregard.is_some(), |_, _| Event::Cancel).await?;
+        }
+        Ok(Performed::Done)
+    }
+
+    /// Nothing is left of a tree's budget.
+    async fn end_tree(&self, root: TaskId) -> Outcome<Performed> {
+        let tree = self.all(Query::<TaskRow>::first(MAX_BATCH).root(&[root])).await?;
+        for row in tree {
+            self.nudge(row.row.task.id, false, |_, _| Event::BudgetUsedUp).await?;
+        }
+        Ok(Performed::Done)
+    }
+
+    /// Tells parent, dependants and session of a task that came to rest or is on its way again.
+    async fn announce(&self, look: &Look) -> Outcome<Performed> {
+        let (id, state) = (look.task.row.task.id, look.task.row.task.state);
+        let resting = state.group().is_at_rest();
+        if let Some(parent) = look.task.row.task.parent {
+            let event = |_: &Look, subtasks: &Others| match resting {
+                true => Event::SubtaskRested(subtasks.children()),
+                false => Event::SubtaskRequeued { by: id },
+            };
+            self.nudge(parent, false, event).await?;
+        }
+        for dependant in self.dependants(id).await?.rows {
+            let waiting = dependant.row.task.id;
+            self.recount(waiting).await?;
+            let others = self.dependencies(waiting).await?;
+            match DependencyState::of(&state) {
+                DependencyState::Met => {}
+                DependencyState::Failed => {
+                    self.nudge(waiting, false, |_, _| Event::DependencyRested { by: id }).await?;
+                }
+                DependencyState::Waiting => {
+                    let still = others.failed();
+                    let event = |_: &Look, _: &Others| Event::DependencyRequeued { by: id, still };
+                    self.nudge(waiting, false, event).await?;
+                }
+            }
+        }
+        if resting {
+            self.rest_session(look).await?;
+        }
+        Ok(Performed::Done)
+    }
+
+    /// Lets something happen to a task, if it means anything to it.
+    async fn nudge(
+        &self,
+        id: TaskId,
+        disregard: bool,
+        event: impl Fn(&Look, &Others) -> Event,
+    ) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let mut look = match self.look(id).await {
+                Ok(look) => look,
+                Err(Refused::Problem(_)) => return Ok(()),
+                Err(refused) => return Err(refused),
+            };
+            let subtasks = self.subtasks(id).await?;
+            let event = event(&look, &subtasks);
+            let marked = disregard
+                && !look.task.row.disregarded
+                && look.task.row.task.state != State::Completed;
+            look.task.row.disregarded |= marked;
+            let attempt = look.attempt.as_ref().map(|row| &row.row.attempt);
+            let row = &look.task.row.task;
+            let draft = match task::step(row, attempt, &event, look.now, &look.policy) {
+                Disposition::Accept(next) => self.draft(&look, &next, &EndNote::NONE),
+                Disposition::Ignore | Disposition::Deny(_) if marked => {
+                    Commit::new().update(look.task.revision, &look.task.row).into()
+                }
+                Disposition::Ignore | Disposition::Deny(_) => return Ok(()),
+            };
+            match self.put(draft.with(|commit| subtasks.read(commit))).await {
+                Ok(Put::Done) => return Ok(()),
+                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(Refused::busy())
+    }
+
+    /// Counts what a task still waits for, anew: twice is once.
+    async fn recount(&self, id: TaskId) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let Some(stored) = self.row::<TaskRow>(id).await? else { return Ok(()) };
+            let others = self.dependencies(id).await?;
+            let met = |row: &&Stored<TaskRow>| {
+                DependencyState::of(&row.row.task.state) == DependencyState::Met
+            };
+            let unfinished = others.rows.len() - others.rows.iter().filter(met).count();
+            let unfinished = u32::try_from(unfinished).unwrap_or(u32::MAX);
+            if unfinished == stored.row.unfinished {
+                return Ok(());
+            }
+            let row = TaskRow { unfinished, ..stored.row.clone() };
+            let commit = others.read(Commit::new()).update(stored.revision, &row);
+            let offer = row.claim_at().map(|_| row.role.as_str().to_owned());
+            if self.put(Draft { commit, offer, effects: false }).await? == Put::Done {
+                return Ok(());
+            }
+        }
+        Err(Refused::busy())
+    }
+
+    /// A session whose tasks are over is over.
+    async fn rest_session(&self, look: &Look) -> Outcome<()> {
+        let Some(stored) = &look.session else { return Ok(()) };
+        let reason = stop_reason(&look.task.row.task.state);
+        let event = session::Event::Stopped { reason };
+        let Disposition::Accept(moved) = session::step(&stored.row.session, event) else {
+            return Ok(());
+        };
+        if !moved.effects.is_empty() {
+            return Ok(()); // its attempt's termination settles it
+        }
+        let row = SessionRow { session: stored.row.session.after(&moved), ..stored.row.clone() };
+        let commit = Commit::new().read(&look.task).update(stored.revision, &row);
+        self.put(commit.into()).await.map(drop)
+    }
+}
+
+/// How long to wait before a runner is reminded again.
+fn patience(tries: u32) -> Span {
+    let doubled = 1u64.checked_shl(tries.saturating_sub(1)).unwrap_or(u64::MAX);
+    REMIND.times(doubled).min(REMIND_AT_MOST)
+}

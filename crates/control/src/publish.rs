@@ -1,0 +1,101 @@
+//! The publish gate, and what became of a push.
+
+use belay_api::port::{Left, Who};
+use belay_kernel::attempt::{Event as AttemptEvent, Phase};
+use belay_kernel::fence::Intent;
+use belay_kernel::publish::{Push, PushOutcome};
+use belay_kernel::sandbox::Exit;
+use belay_kernel::task::{self, Event};
+use belay_kernel::{Cause, Disposition};
+use belay_store::rows::AttemptRow;
+use belay_store::{Commit, NewEvent, Store};
+use serde_json::json;
+
+use crate::Control;
+use crate::commit::{EndNote, Put};
+use crate::finish::{exited, progress, success_facts, summarised};
+use crate::look::{Look, Others, TRIES};
+use crate::refuse::{Outcome, Refused};
+use crate::report::admitted;
+
+impl<S: Store> Control<S> {
+    /// Opens the gate: attempt, state and deadline are checked in the commit that stores the push.
+    pub(crate) async fn open_gate(&self, who: Who, push: Push) -> Outcome<()> {
+        let prepare = |look: &mut Look, _: &Others| {
+            exited(look, Exit::Success);
+            let budget = look.standing();
+            let event = Event::OpenPublish { attempt: who.attempt, push, budget };
+            Ok((event, EndNote { cause: Some(Cause::Budget), ..EndNote::NONE }))
+        };
+        self.act(who, prepare, |_, draft| draft).await?;
+        let look = self.look_at(who.task, Some(who.attempt)).await?;
+        match admitted(&look, who, Intent::Act)?.row.attempt.phase {
+            Phase::Publishing { .. } => Ok(()),
+            Phase::Claimed | Phase::Running | Phase::Ending(_) | Phase::Ended(..) => {
+                Err(Refused::Fenced)
+            }
+        }
+    }
+
+    /// It is known what became of a push: of the task's acting attempt, or of one that is ending.
+    pub(crate) async fn take_settled(
+        &self,
+        who: Who,
+        outcome: PushOutcome,
+        left: Left,
+    ) -> Outcome<()> {
+        let number = self.next_remark(who.task).await?;
+        let prepare = |look: &mut Look, subtasks: &Others| {
+            let facts = success_facts(look, subtasks, progress(&left, subtasks));
+            let note = match outcome {
+                PushOutcome::Pushed => EndNote::NONE,
+                PushOutcome::NotPushed => EndNote {
+                    cause: Some(Cause::PublishFailed),
+                    message: Some("the work was not published; `resume` publishes it again".into()),
+                    fired: None,
+                },
+            };
+            Ok((Event::Settled { attempt: who.attempt, outcome, facts }, note))
+        };
+        let extra = |look: &Look, draft: crate::commit::Draft| {
+            let draft = draft.with(|commit| summarised(commit, look, who, number, &left));
+            draft.with(|commit| commit.event(settled_event(look, who, outcome)))
+        };
+        match self.act(who, prepare, extra).await {
+            Err(Refused::Fenced | Refused::Gone) => self.settle_ending(who, outcome).await,
+            other => other.map(drop),
+        }
+    }
+
+    /// The task has moved on; what became of the push is still recorded.
+    async fn settle_ending(&self, who: Who, outcome: PushOutcome) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let look = self.look_at(who.task, Some(who.attempt)).await?;
+            let row = admitted(&look, who, Intent::Append)?;
+            let limits = &look.policy.limits;
+            let event = AttemptEvent::Settled(outcome);
+            let attempt = match row.row.attempt.step(event, look.now, limits) {
+                Disposition::Accept(attempt) => attempt,
+                Disposition::Ignore => return Ok(()),
+                Disposition::Deny(denial) => return Err(task::Denial::Attempt(denial).into()),
+            };
+            let changed = AttemptRow { attempt, ..row.row.clone() };
+            let commit = Commit::new().event(settled_event(&look, who, outcome));
+            let draft = self.ended(&look, row, changed, commit);
+            if self.put(draft).await? == Put::Done {
+                return Ok(());
+            }
+        }
+        Err(Refused::busy())
+    }
+}
+
+fn settled_event(look: &Look, who: Who, outcome: PushOutcome) -> NewEvent {
+    let push = look.attempt.as_ref().and_then(|row| row.row.attempt.publish.push());
+    let body = json!({ "outcome": outcome, "commit": push.map(|push| push.commit) });
+    NewEvent {
+        attempt: Some(who.attempt),
+        session: look.task.row.session,
+        ..NewEvent::task(who.task, "publish.settled", body.to_string(), look.now)
+    }
+}

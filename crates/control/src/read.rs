@@ -1,0 +1,246 @@
+//! Reading what happened: events, transcripts, diffs; and removing a task with all of it.
+
+use std::time::Duration;
+
+use belay_api::{Code, EventView, Events, Health, Problem, TranscriptPiece};
+use belay_kernel::status::{self, DeleteDenial};
+use belay_kernel::termination::Step;
+use belay_kernel::{AttemptNumber, TaskId};
+use belay_store::blob::{BlobKey, Piece};
+use belay_store::rows::{AttemptRow, TaskRow};
+use belay_store::{Commit, Cursor, EventFilter, LeaseKind, MAX_BATCH, Query, Store, Stored};
+use tokio::time::Instant;
+
+use crate::Control;
+use crate::commit::Put;
+use crate::look::TRIES;
+use crate::refuse::{Outcome, Refused};
+
+/// How much of a transcript, and how many events, one answer holds.
+const PIECE: u64 = 1 << 20;
+const EVENTS: usize = 500;
+/// How often what has no hint of its own is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl<S: Store> Control<S> {
+    /// Events after a cursor: at once if there are any, else after at most `wait`.
+    pub async fn events(
+        &self,
+        task: Option<TaskId>,
+        after: Option<String>,
+        wait: Duration,
+    ) -> Result<Events, Problem> {
+        Ok(self.read_events(task, after, wait).await?)
+    }
+
+    async fn read_events(
+        &self,
+        task: Option<TaskId>,
+        after: Option<String>,
+        wait: Duration,
+    ) -> Outcome<Events> {
+        let mut cursor: Cursor = match after {
+            Some(text) => text.parse().map_err(belay_store::Failure::Refused)?,
+            None => self.store().oldest().await?,
+        };
+        let filter = EventFilter { task, ..EventFilter::default() };
+        let until = Instant::now() + wait;
+        loop {
+            let read = self.store().events(cursor, filter, EVENTS).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            let more = read.cursor != cursor;
+            cursor = read.cursor;
+            if !read.events.is_empty() || left.is_zero() {
+                let epoch = cursor.epoch;
+                let view = |event: belay_store::Event| EventView {
+                    cursor: Cursor { epoch, number: event.number }.to_string(),
+                    task: event.event.task,
+                    attempt: event.event.attempt,
+                    kind: event.event.kind,
+                    body: serde_json::from_str(&event.event.body).unwrap_or_default(),
+                    at: event.event.at,
+                };
+                let events = read.events.into_iter().map(view).collect();
+                return Ok(Events { events, cursor: cursor.to_string() });
+            }
+            if !more {
+                let patience = left.min(LOOK_AGAIN);
+                let awaited = self.store().await_events(cursor, patience);
+                let _ = tokio::time::timeout(patience, awaited).await;
+            }
+        }
+    }
+
+    /// A piece of a transcript: at once if there is any, else after at most `wait`.
+    pub async fn transcript(
+        &self,
+        task: TaskId,
+        attempt: Option<u32>,
+        from: u64,
+        wait: Duration,
+    ) -> Result<TranscriptPiece, Problem> {
+        let until = Instant::now() + wait;
+        loop {
+            let grown = self.inner.output.notified();
+            let piece = self.read_transcript(task, attempt, from).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !piece.bytes.is_empty() || piece.ended || left.is_zero() {
+                return Ok(piece);
+            }
+            let _ = tokio::time::timeout(left.min(LOOK_AGAIN), grown).await;
+        }
+    }
+
+    async fn read_transcript(
+        &self,
+        task: TaskId,
+        attempt: Option<u32>,
+        from: u64,
+    ) -> Outcome<TranscriptPiece> {
+        let look = self.look_at(task, attempt.map(AttemptNumber)).await?;
+        let Some(stored) = &look.attempt else {
+            let ended = look.task.row.task.state.group().is_at_rest();
+            let none = TranscriptPiece { attempt: AttemptNumber(0), from, bytes: vec![], ended };
+            return match attempt {
+                Some(number) => Err(no_attempt(task, number)),
+                None => Ok(none),
+            };
+        };
+        let number = stored.row.attempt.number;
+        let durable = stored.row.transcript_length;
+        let sealed = stored.row.transcript_hash.is_some();
+        if from >= durable {
+            return Ok(TranscriptPiece { attempt: number, from, bytes: vec![], ended: sealed });
+        }
+        let key = BlobKey::Transcript(task, number);
+        let read = self.inner.blobs.read(key, from..durable.min(from + PIECE)).await?;
+        let (mut bytes, mut start) = (Vec::new(), from);
+        for piece in read.pieces {
+            match piece {
+                Piece::Bytes { bytes: more, .. } => bytes.extend_from_slice(&more),
+                Piece::Missing(range) if bytes.is_empty() => start = range.end,
+                Piece::Missing(_) => break,
+            }
+        }
+        let end = start + bytes.len() as u64;
+        Ok(TranscriptPiece { attempt: number, from: start, bytes, ended: sealed && end >= durable })
+    }
+
+    /// What an attempt changed, as a patch.
+    pub async fn diff(&self, task: TaskId, attempt: Option<u32>) -> Result<Vec<u8>, Problem> {
+        Ok(self.read_diff(task, attempt).await?)
+    }
+
+    async fn read_diff(&self, task: TaskId, attempt: Option<u32>) -> Outcome<Vec<u8>> {
+        let look = self.look_at(task, attempt.map(AttemptNumber)).await?;
+        let Some(stored) = &look.attempt else {
+            return Err(match attempt {
+                Some(number) => no_attempt(task, number),
+                None => Refused::new(Code::NotFound, "no attempt was made yet: nothing changed"),
+            });
+        };
+        if stored.row.kept_commit.is_none() {
+            let detail = "the attempt's work is not saved yet; ask again when it has ended";
+            return Err(Refused::new(Code::NotFound, detail));
+        }
+        let key = BlobKey::Diff(task, stored.row.attempt.number);
+        let status = self.inner.blobs.status(key).await;
+        let Ok(status) = status else { return Ok(Vec::new()) };
+        let mut patch = Vec::new();
+        while (patch.len() as u64) < status.length {
+            let from = patch.len() as u64;
+            let read = self.inner.blobs.read(key, from..status.length).await?;
+            for piece in read.pieces {
+                if let Piece::Bytes { bytes, .. } = piece {
+                    patch.extend_from_slice(&bytes);
+                }
+            }
+            if patch.len() as u64 == from {
+                break;
+            }
+        }
+        Ok(patch)
+    }
+
+    /// Whether the node is well.
+    pub async fn health(&self) -> Result<Health, Problem> {
+        let leases = self.store().leases(LeaseKind::Attempt).await.map_err(Refused::from)?;
+        Ok(Health {
+            status: "ok".to_owned(),
+            version: self.settings().version.clone(),
+            pid: std::process::id(),
+            started_at: self.started_at(),
+            store: self.settings().store.clone(),
+            attempts: u32::try_from(leases.len()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Removes a task, everything below it, and what is kept of them.
+    pub async fn delete(&self, _by: &str, id: TaskId) -> Result<(), Problem> {
+        for _ in 0..TRIES {
+            match self.delete_once(id).await? {
+                Put::Done => return Ok(()),
+                Put::Overtaken => {}
+            }
+        }
+        Err(Refused::busy().into())
+    }
+
+    async fn delete_once(&self, id: TaskId) -> Outcome<Put> {
+        let look = self.look(id).await?;
+        let mut tree = vec![look.task.clone()];
+        let mut next = 0;
+        while let Some(row) = tree.get(next) {
+            let below = self.subtasks(row.row.task.id).await?;
+            tree.extend(below.rows);
+            next += 1;
+        }
+        let dependants = self.dependants(id).await?;
+        let states = |rows: &[Stored<TaskRow>]| -> Vec<_> {
+            rows.iter().map(|row| row.row.task.state).collect()
+        };
+        let (below, waiting) = (states(&tree[1..]), states(&dependants.rows));
+        if let Err(denial) = status::may_delete(&look.task.row.task.state, &below, &waiting) {
+            return Err(refuse_delete(denial));
+        }
+        let mut attempts = Vec::new();
+        for row in &tree {
+            let query = Query::<AttemptRow>::first(MAX_BATCH).task(&[row.row.task.id]);
+            attempts.extend(self.all(query).await?);
+        }
+        let over = |saga: Option<belay_kernel::termination::Termination>| {
+            saga.is_some_and(|saga| saga.step == Step::Done)
+        };
+        if attempts.iter().any(|row| !over(row.row.termination)) {
+            let detail = "an attempt of it is still being ended; ask again in a moment";
+            return Err(Refused::new(Code::IllegalMove, detail));
+        }
+        let commit = dependants.read(Commit::new());
+        let commit = tree.iter().rev().fold(commit, |commit, row| commit.delete(row));
+        let put = self.put(commit.into()).await?;
+        if put == Put::Done {
+            for attempt in &attempts {
+                let (task, number) = (attempt.row.task, attempt.row.attempt.number);
+                self.inner.blobs.delete(BlobKey::Transcript(task, number)).await?;
+                self.inner.blobs.delete(BlobKey::Diff(task, number)).await?;
+            }
+            for row in &tree {
+                self.inner.vault.forget(row.row.task.id)?;
+            }
+        }
+        Ok(put)
+    }
+}
+
+fn no_attempt(task: TaskId, number: u32) -> Refused {
+    Refused::new(Code::NotFound, format!("task {task} has no attempt {number}"))
+}
+
+fn refuse_delete(denial: DeleteDenial) -> Refused {
+    let detail = match denial {
+        DeleteDenial::Active => "the task is under way; stop it first",
+        DeleteDenial::DescendantActive => "a subtask of it is under way; stop it first",
+        DeleteDenial::DependantWaits => "another task waits for it; stop or remove that first",
+    };
+    Refused::new(Code::IllegalMove, detail)
+}

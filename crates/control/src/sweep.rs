@@ -1,0 +1,162 @@
+//! What a node does by itself: it keeps its lease, looks for what is due, and forgets what is old.
+//! Everything starts at once and runs on hint and timer.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use belay_kernel::{Span, Timestamp};
+use belay_store::rows::{AttemptRow, SandboxRow, TaskRow};
+use belay_store::{
+    Beat, Beaten, Commit, Due, Holder, LeaseAct, LeaseKind, LeaseWrite, Prune, Store,
+};
+
+use crate::Control;
+use crate::refuse::Outcome;
+
+/// How many rows are looked at in one sweep, and for how long nobody else is given them.
+const BATCH: usize = 256;
+const HOLD: Span = Span::from_secs(10);
+/// How long events and answers are remembered.
+const EVENTS_KEPT: Span = Span::from_mins(60 * 24 * 90);
+const ANSWERS_KEPT: Span = Span::from_mins(60 * 24 * 2);
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
+fn duration(span: Span) -> Duration {
+    Duration::from_millis(span.as_millis())
+}
+
+impl<S: Store> Control<S> {
+    /// Tends to everything, for ever.
+    pub async fn tend(&self) {
+        if let Err(refused) = self.arrive().await {
+            tracing::warn!(?refused, "the node could not say that it is there");
+        }
+        tokio::join!(
+            self.stay_forever(),
+            self.sweep_forever(),
+            self.perform_forever(),
+            self.prune_forever()
+        );
+    }
+
+    /// The node is there. If no node was for a while, that silence is no one's fault but ours.
+    async fn arrive(&self) -> Outcome<()> {
+        let now = self.store().now().await?;
+        let others = self.store().leases(LeaseKind::Node).await?;
+        let last = others.iter().map(|lease| lease.beaten_at).max();
+        let alone = others.iter().all(|lease| lease.until < now);
+        let mut commit = Commit::new().lease(self.node_lease(now));
+        for lease in others.iter().filter(|lease| lease.until < now) {
+            let write = LeaseWrite { holder: lease.holder, act: LeaseAct::Drop };
+            commit = commit.lease(write);
+        }
+        self.store().commit(commit).await?;
+        if let (true, Some(last)) = (alone, last) {
+            self.extend(now.since(last)).await?;
+        }
+        Ok(())
+    }
+
+    async fn extend(&self, downtime: Span) -> Outcome<()> {
+        self.store().extend_leases(LeaseKind::Attempt, downtime).await?;
+        Ok(())
+    }
+
+    fn node_lease(&self, now: Timestamp) -> LeaseWrite {
+        let act = LeaseAct::Open {
+            fence: self.inner.node.to_string(),
+            mode: "live",
+            until: now.after(self.settings().limits.node_lease),
+        };
+        LeaseWrite { holder: Holder::Node(self.inner.node), act }
+    }
+
+    /// Renews the node's lease; a gap longer than it is time in which nothing could be judged.
+    async fn stay_forever(&self) {
+        let mut last = self.inner.started_at;
+        loop {
+            tokio::time::sleep(duration(self.settings().limits.node_renewal)).await;
+            match self.stay(last).await {
+                Ok(now) => last = now,
+                Err(refused) => tracing::warn!(?refused, "the node's lease was not renewed"),
+            }
+        }
+    }
+
+    async fn stay(&self, last: Timestamp) -> Outcome<Timestamp> {
+        let now = self.store().now().await?;
+        let beat = Beat {
+            holder: Holder::Node(self.inner.node),
+            fence: self.inner.node.to_string(),
+            until: now.after(self.settings().limits.node_lease),
+        };
+        let beaten = self.store().beat(vec![beat], now).await?;
+        if !matches!(beaten.first(), Some(Beaten::Current { .. })) {
+            self.store().commit(Commit::new().lease(self.node_lease(now))).await?;
+        }
+        let gap = now.since(last);
+        if gap > self.settings().limits.node_lease {
+            self.extend(gap).await?;
+            self.inner.up_since.store(now.as_millis(), Ordering::SeqCst);
+        }
+        Ok(now)
+    }
+
+    async fn sweep_forever(&self) {
+        loop {
+            match self.sweep_due().await {
+                Ok(BATCH) => continue,
+                Ok(_) => {}
+                Err(refused) => tracing::warn!(?refused, "the sweep failed"),
+            }
+            tokio::time::sleep(duration(self.settings().limits.due_sweep)).await;
+        }
+    }
+
+    /// Looks at what is due; tells how much that was.
+    pub(crate) async fn sweep_due(&self) -> Outcome<usize> {
+        let now = self.store().now().await?;
+        let due = self.store().take_due(now, HOLD, BATCH).await?;
+        for one in &due {
+            if let Err(refused) = self.look_into(one).await {
+                tracing::warn!(row = ?one.key, ?refused, "a row that is due was not judged");
+            }
+        }
+        Ok(due.len())
+    }
+
+    async fn look_into(&self, due: &Due) -> Outcome<()> {
+        if let Some((task, number)) = due.key.id::<AttemptRow>() {
+            return self.expire(task, number).await;
+        }
+        if let Some(sandbox) = due.key.id::<SandboxRow>() {
+            return self.judge_sandbox(sandbox).await;
+        }
+        if let Some(task) = due.key.id::<TaskRow>()
+            && let Some(stored) = self.row::<TaskRow>(task).await?
+        {
+            self.inner.mailboxes.offer(stored.row.role.as_str());
+            self.store().rearm(due.key.clone(), stored.revision, None).await?;
+        }
+        Ok(())
+    }
+
+    async fn prune_forever(&self) {
+        loop {
+            if let Err(refused) = self.prune_once().await {
+                tracing::warn!(?refused, "what is old was not forgotten");
+            }
+            tokio::time::sleep(PRUNE_EVERY).await;
+        }
+    }
+
+    async fn prune_once(&self) -> Outcome<()> {
+        let now = self.store().now().await?;
+        let prune = Prune {
+            events_before: now.before(EVENTS_KEPT),
+            requests_before: now.before(ANSWERS_KEPT),
+        };
+        while self.store().prune(prune).await? != Default::default() {}
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! The termination sequence, as far as it is control's: each step that a runner reports is stored,
+//! and when everything is safe the sandbox, the session and the world are told.
+
+use belay_api::port::{Found, Stepped, Who};
+use belay_kernel::Disposition;
+use belay_kernel::attempt::{Event as AttemptEvent, Proof};
+use belay_kernel::fence::Intent;
+use belay_kernel::sandbox;
+use belay_kernel::session::{self, Kept, PauseReason, StopReason, Tree};
+use belay_kernel::status::Group;
+use belay_kernel::task::State;
+use belay_kernel::termination::{Step, Termination, Went};
+use belay_store::blob::BlobKey;
+use belay_store::rows::{AttemptRow, SandboxRow, SessionRow};
+use belay_store::{Commit, List, NewEvent, Store, Stored};
+use serde_json::json;
+
+use crate::Control;
+use crate::commit::{Draft, Put};
+use crate::look::{Look, TRIES};
+use crate::refuse::{Outcome, Refused};
+use crate::report::admitted;
+
+impl<S: Store> Control<S> {
+    /// Stores how a step went; answered with the saga as it is now.
+    pub(crate) async fn take_step(&self, who: Who, stepped: Stepped) -> Outcome<Termination> {
+        for _ in 0..TRIES {
+            let look = self.look_at(who.task, Some(who.attempt)).await?;
+            let row = admitted(&look, who, Intent::Append)?;
+            let Some(saga) = row.row.termination else { return Err(not_ending()) };
+            if saga.step != stepped.step || stepped.went == Went::Failed {
+                return Ok(saga); // said again, or to be tried again
+            }
+            let mut changed = row.row.clone();
+            changed.termination = Some(saga.after(stepped.went));
+            self.keep_found(who, &look, &stepped, &mut changed).await?;
+            let draft = self.ended(&look, row, changed.clone(), Commit::new());
+            match self.put(draft).await {
+                Ok(Put::Done) => {
+                    let stored = self.row::<AttemptRow>((who.task, who.attempt)).await?;
+                    let saga = stored.and_then(|row| row.row.termination);
+                    return saga.ok_or_else(not_ending);
+                }
+                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(Refused::busy())
+    }
+
+    /// What a step found out goes into the row; what is long becomes a blob first.
+    async fn keep_found(
+        &self,
+        who: Who,
+        look: &Look,
+        stepped: &Stepped,
+        row: &mut AttemptRow,
+    ) -> Outcome<()> {
+        match (stepped.step, &stepped.found) {
+            (Step::Kill, found) => {
+                if let Found::Dead { processes } = found {
+                    row.processes = *processes;
+                }
+                let proven = AttemptEvent::Proven(Proof::Observed);
+                let limits = &look.policy.limits;
+                if let Disposition::Accept(next) = row.attempt.step(proven, look.now, limits) {
+                    row.attempt = next;
+                    row.proven_at = Some(look.now);
+                }
+            }
+            (Step::SaveTranscript, found) => {
+                let key = BlobKey::Transcript(who.task, who.attempt);
+                let missing: Vec<_> = match found {
+                    Found::Transcript(seal) => seal.missing.iter().map(|m| m.0..m.1).collect(),
+                    _ => Vec::new(),
+                };
+                let length = missing
+                    .last()
+                    .map_or(row.transcript_length, |m| m.end.max(row.transcript_length));
+                let seal = self.inner.blobs.seal_with_missing(key, length, &missing).await?;
+                row.transcript_length = seal.length;
+                row.transcript_hash = Some(seal.hash.to_string().into());
+                let ranges = seal.missing.iter().map(|m| format!("{}-{}", m.start, m.end));
+                row.transcript_missing = List(ranges.collect());
+            }
+            (Step::SaveTree, Found::Tree { reference, commit, diff }) => {
+                row.kept_ref = Some(reference.as_str().into());
+                row.kept_commit = Some(*commit);
+                if !diff.is_empty() {
+                    let key = BlobKey::Diff(who.task, who.attempt);
+                    self.inner.blobs.append(key, 0, diff.clone()).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The commit of an attempt that is ending: when its files are safe and its push is settled,
+    /// its sandbox is terminated and its session free.
+    pub(crate) fn ended(
+        &self,
+        look: &Look,
+        stored: &Stored<AttemptRow>,
+        mut row: AttemptRow,
+        commit: Commit,
+    ) -> Draft {
+        let free = row.attempt.leaves_session_free();
+        let settles = free && row.termination.is_some_and(|saga| saga.step == Step::Settle);
+        if settles {
+            let told = |saga: Termination| saga.after(Went::Done).after(Went::Done);
+            row.termination = row.termination.map(told);
+        }
+        row.due_at = match row.attempt.phase {
+            belay_kernel::attempt::Phase::Ended(..) => None,
+            _ => row.due_at,
+        };
+        let mut commit = commit.update(stored.revision, &row);
+        if !settles {
+            return commit.into();
+        }
+        if let Some(sandbox) = &look.sandbox {
+            commit = commit.update(sandbox.revision, &terminated(look, &sandbox.row));
+        }
+        if let Some(session) = &look.session {
+            let rested = rest(look, &session.row, &row);
+            commit = commit.read(&look.task).update(session.revision, &rested);
+        }
+        commit = commit.event(terminated_event(look, &row));
+        let offer = matches!(look.task.row.task.state, State::Queued { .. })
+            .then(|| look.task.row.role.as_str().to_owned());
+        Draft { commit, offer, effects: false }
+    }
+}
+
+fn not_ending() -> Refused {
+    Refused::new(belay_api::Code::IllegalMove, "the attempt is not ending")
+}
+
+fn terminated(look: &Look, row: &SandboxRow) -> SandboxRow {
+    let event = sandbox::Event::Terminated;
+    let moved = sandbox::step(&row.state, event, look.now, &look.policy.limits);
+    let state = moved.accepted().map_or(row.state, |moved| moved.next);
+    SandboxRow { state, due_at: None, ..row.clone() }
+}
+
+/// The session without its attempt: it waits for the task's next one, or is over with the task.
+fn rest(look: &Look, row: &SessionRow, attempt: &AttemptRow) -> SessionRow {
+    let mut session =
+        session::Session { attempt: session::Attempt::None, tree: Tree::Saved, ..row.session };
+    let Some(sandbox) = attempt.sandbox.filter(|id| session.state.sandbox() == Some(*id)) else {
+        return SessionRow { session, ..row.clone() };
+    };
+    let state = &look.task.row.task.state;
+    let pause = match (state.group(), state) {
+        (_, State::Ready { .. }) => Some(PauseReason::Ready),
+        (Group::WaitingForPerson, _) | (Group::Active, State::Blocked(_)) => {
+            Some(PauseReason::Blocked)
+        }
+        (Group::Active | Group::Parked, _) => Some(PauseReason::Inactivity),
+        (Group::Resting | Group::Final, _) => None,
+    };
+    let events = match pause {
+        Some(reason) => vec![
+            session::Event::Snapshotted { sandbox, reason, kept: Kept::Tree },
+            session::Event::Terminated { sandbox, how: session::Termination::Done },
+        ],
+        None => vec![
+            session::Event::Stopped { reason: stop_reason(state) },
+            session::Event::Terminated { sandbox, how: session::Termination::Done },
+        ],
+    };
+    for event in events {
+        if let Disposition::Accept(moved) = session::step(&session, event) {
+            session = session.after(&moved);
+        }
+    }
+    SessionRow { session, ..row.clone() }
+}
+
+/// Why a session is over with a task in this state.
+pub(crate) const fn stop_reason(state: &State) -> StopReason {
+    match state {
+        State::Cancelled => StopReason::Cancelled,
+        State::Failed(_) | State::TimedOut { .. } | State::BudgetExceeded => StopReason::Failed,
+        _ => StopReason::Done,
+    }
+}
+
+fn terminated_event(look: &Look, row: &AttemptRow) -> NewEvent {
+    let body = json!({
+        "sandbox": row.sandbox,
+        "phase": row.attempt.phase,
+        "cause": row.cause,
+        "processes": row.processes,
+        "duration_ms": look.now.since(row.attempt.claimed_at).as_millis(),
+        "transcript": {
+            "length": row.transcript_length,
+            "hash": row.transcript_hash.as_deref(),
+            "missing": row.transcript_missing.0,
+        },
+        "kept": row.kept_ref.as_deref(),
+        "publish": row.attempt.publish,
+    });
+    NewEvent {
+        attempt: Some(row.attempt.number),
+        session: Some(row.session),
+        workflow: look.task.row.workflow,
+        ..NewEvent::task(row.task, "sandbox.terminated", body.to_string(), look.now)
+    }
+}

@@ -1,0 +1,342 @@
+//! A person's moves. Each is one decision of the kernel, committed with the request that asked for
+//! it, so that asking again with the same key changes nothing.
+
+use std::time::Duration;
+
+use belay_api::{Accept, Answer, Code, Comment, Continue, Problem, Resume, Stopping, TaskView};
+use belay_kernel::Disposition;
+use belay_kernel::graph;
+use belay_kernel::receipt::{self, Standing};
+use belay_kernel::task::{self, Event, State, Verb};
+use belay_kernel::{QuestionId, TaskId, Timestamp};
+use belay_store::blob::BlobHash;
+use belay_store::rows::{QuestionRow, RemarkRow, Speaker};
+use belay_store::{Commit, Query, Refusal, Request, Store};
+use serde_json::json;
+
+use crate::Control;
+use crate::commit::{EndNote, Put};
+use crate::look::{Look, Others, TRIES};
+use crate::refuse::{Outcome, Refused, illegal};
+
+/// Who asks for what, and the key by which the same request is known again.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    by: String,
+    key: String,
+    hash: String,
+    /// Whether the key is the asker's own; else it only guards against a lost answer of the store.
+    theirs: bool,
+}
+
+impl Asked {
+    /// The request as it is stored with the decision.
+    pub(crate) fn request(&self, task: TaskId, now: Timestamp) -> Request {
+        Request {
+            principal: self.by.clone(),
+            key: self.key.clone(),
+            body_hash: self.hash.clone(),
+            answer: json!({ "task": task }).to_string(),
+            at: now,
+        }
+    }
+
+    pub(crate) fn by(&self) -> &str {
+        &self.by
+    }
+}
+
+/// What a decision adds to its commit besides the kernel's part.
+type Extra = Box<dyn FnOnce(Commit) -> Commit + Send>;
+
+fn plain(event: Event) -> Outcome<(Event, Extra)> {
+    Ok((event, Box::new(|commit| commit)))
+}
+
+impl<S: Store> Control<S> {
+    /// A request by `by`, known again by `key`.
+    pub(crate) fn asked(&self, by: &str, key: Option<String>, body: &str) -> Asked {
+        let theirs = key.is_some();
+        let key = key.unwrap_or_else(|| format!("own-{:032x}", self.inner.chance.draw()));
+        Asked { by: by.to_owned(), key, hash: BlobHash::of(body.as_bytes()).to_string(), theirs }
+    }
+
+    /// The task that an earlier request with the same key was answered with.
+    pub(crate) async fn replayed(&self, asked: &Asked) -> Outcome<Option<TaskId>> {
+        if !asked.theirs {
+            return Ok(None);
+        }
+        let Some(before) = self.store().answered(&asked.by, &asked.key).await? else {
+            return Ok(None);
+        };
+        if before.body_hash != asked.hash {
+            return Err(belay_store::Failure::Refused(Refusal::KeyReused).into());
+        }
+        let answer: serde_json::Value = serde_json::from_str(&before.answer).unwrap_or_default();
+        let task = answer["task"].as_str().and_then(|id| id.parse().ok());
+        task.map(Some).ok_or_else(|| Refused::new(Code::Internal, "a stored answer is unreadable"))
+    }
+
+    /// Looks, lets `choose` say what happens, and commits it, until nobody was quicker.
+    async fn move_task(
+        &self,
+        id: TaskId,
+        asked: &Asked,
+        choose: impl Fn(&Look, &Others) -> Outcome<(Event, Extra)>,
+    ) -> Outcome<TaskId> {
+        if let Some(before) = self.replayed(asked).await? {
+            return Ok(before);
+        }
+        for _ in 0..TRIES {
+            let look = self.look(id).await?;
+            let dependencies = self.dependencies(id).await?;
+            let (event, extra) = choose(&look, &dependencies)?;
+            let attempt = look.attempt.as_ref().map(|row| &row.row.attempt);
+            let row = &look.task.row.task;
+            let next = match task::step(row, attempt, &event, look.now, &look.policy) {
+                Disposition::Accept(next) => next,
+                Disposition::Ignore => return Ok(id),
+                Disposition::Deny(denial) => return Err(denial.into()),
+            };
+            let request = asked.request(id, look.now);
+            let draft = self.draft(&look, &next, &EndNote::NONE);
+            let draft = draft.with(|commit| extra(dependencies.read(commit)).request(request));
+            match self.put(draft).await {
+                Ok(Put::Done) => return Ok(id),
+                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(Refused::busy())
+    }
+
+    /// Queues a task that waits for it.
+    pub async fn run(
+        &self,
+        by: &str,
+        id: TaskId,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let asked = self.asked(by, key, &format!("run {id}"));
+        let choose = |look: &Look, others: &Others| plain(Event::Run(look.queue_facts(others)));
+        let id = self.move_task(id, &asked, choose).await?;
+        self.show(id).await
+    }
+
+    /// Begins again, from the base, in a new session.
+    pub async fn retry(
+        &self,
+        by: &str,
+        id: TaskId,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let asked = self.asked(by, key, &format!("retry {id}"));
+        let choose = |look: &Look, others: &Others| plain(Event::Retry(look.queue_facts(others)));
+        let id = self.move_task(id, &asked, choose).await?;
+        self.show(id).await
+    }
+
+    /// Goes on where the task was; a final one is followed by a new task in the same session.
+    pub async fn resume(
+        &self,
+        by: &str,
+        id: TaskId,
+        resume: Resume,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let body = format!("resume {id} {:?}", resume.message);
+        let asked = self.asked(by, key, &body);
+        let look = self.look(id).await?;
+        if graph::follow_up(&look.task.row.task.state, Verb::Resume).is_some() {
+            let message = resume.message.unwrap_or_else(|| "Go on where you were.".to_owned());
+            let id = self.follow_with(&asked, id, Verb::Resume, message).await?;
+            return self.show(id).await;
+        }
+        let number = self.next_remark(id).await?;
+        let choose = |look: &Look, others: &Others| {
+            let event = Event::Resume(look.queue_facts(others));
+            let extra = said(look, number, resume.message.clone());
+            Ok((event, extra))
+        };
+        let id = self.move_task(id, &asked, choose).await?;
+        self.show(id).await
+    }
+
+    /// Follows a task that is over with a new one in the same session.
+    pub async fn follow(
+        &self,
+        by: &str,
+        id: TaskId,
+        follow: Continue,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let asked = self.asked(by, key, &format!("continue {id} {}", follow.message));
+        let id = self.follow_with(&asked, id, Verb::Continue, follow.message).await?;
+        self.show(id).await
+    }
+
+    /// Takes the work.
+    pub async fn accept(
+        &self,
+        by: &str,
+        id: TaskId,
+        accept: Accept,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let asked = self.asked(by, key, &format!("accept {id} {:?}", accept.attempt));
+        let choose = |look: &Look, _: &Others| match (accept.attempt, look.task.row.task.state) {
+            (Some(seen), _) | (None, State::Ready { attempt: seen }) => {
+                plain(Event::Accept { seen })
+            }
+            (None, state) => Err(illegal(&state, state.verbs()).into()),
+        };
+        let id = self.move_task(id, &asked, choose).await?;
+        self.show(id).await
+    }
+
+    /// Sends the work back, with a comment for the next attempt.
+    pub async fn reject(
+        &self,
+        by: &str,
+        id: TaskId,
+        comment: Comment,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let asked = self.asked(by, key, &format!("reject {id} {:?}", comment.comment));
+        let number = self.next_remark(id).await?;
+        let choose = |look: &Look, _: &Others| {
+            Ok((Event::Reject, said(look, number, comment.comment.clone())))
+        };
+        let id = self.move_task(id, &asked, choose).await?;
+        if comment.run {
+            return self.run(by, id, None).await;
+        }
+        self.show(id).await
+    }
+
+    /// Answers a question: it is cleared and the task goes on, in one commit.
+    pub async fn answer(
+        &self,
+        by: &str,
+        id: TaskId,
+        answer: Answer,
+        key: Option<String>,
+    ) -> Result<TaskView, Problem> {
+        let asked =
+            self.asked(by, key, &format!("answer {id} {:?} {}", answer.question, answer.text));
+        if answer.text.trim().is_empty() {
+            return Err(Problem::new(Code::BadRequest, "the answer is empty; say something"));
+        }
+        let open = self.open_question(id, answer.question).await?;
+        let choose = |_: &Look, _: &Others| {
+            let Some(open) = &open else {
+                return match answer.question {
+                    Some(question) => plain(Event::Answer { question }),
+                    None => Err(Refused::new(
+                        Code::IllegalMove,
+                        "the task has no open question; show it to see what it waits for",
+                    )),
+                };
+            };
+            let mut row = open.row.clone();
+            row.answer = Some(chosen(&row, &answer.text).into());
+            row.answered_by = Some(by.into());
+            let (revision, event) = (open.revision, Event::Answer { question: row.id });
+            let extra: Extra = Box::new(move |commit| commit.update(revision, &row));
+            Ok((event, extra))
+        };
+        let id = self.move_task(id, &asked, choose).await?;
+        self.show(id).await
+    }
+
+    async fn open_question(
+        &self,
+        id: TaskId,
+        named: Option<QuestionId>,
+    ) -> Outcome<Option<belay_store::Stored<QuestionRow>>> {
+        let open = self.store().list(Query::<QuestionRow>::first(10).task(&[id]).open()).await?;
+        let mut rows = open.rows.into_iter();
+        let mut found = match named {
+            Some(question) => rows.find(|row| row.row.id == question),
+            None => rows.next(),
+        };
+        if let Some(row) = &mut found {
+            row.row.answered_at = Some(self.store().now().await?);
+        }
+        Ok(found)
+    }
+
+    /// Ends a task, and waits so long for everything to be certain.
+    pub async fn stop(
+        &self,
+        by: &str,
+        id: TaskId,
+        wait: Duration,
+        key: Option<String>,
+    ) -> Result<Stopping, Problem> {
+        let asked = self.asked(by, key, &format!("stop {id}"));
+        let id = self.move_task(id, &asked, |_, _| plain(Event::Cancel)).await?;
+        let until = tokio::time::Instant::now() + wait;
+        loop {
+            let cursor = self.store().latest().await.map_err(Refused::from)?;
+            let stopping = self.stopping(id).await?;
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            if matches!(stopping, Stopping::Stopped { .. }) || left.is_zero() {
+                return Ok(stopping);
+            }
+            let patience = left.min(Duration::from_secs(1));
+            let awaited = self.store().await_events(cursor, patience);
+            let _ = tokio::time::timeout(patience, awaited).await;
+        }
+    }
+
+    /// How a stop of a task stands.
+    async fn stopping(&self, id: TaskId) -> Outcome<Stopping> {
+        let look = self.look(id).await?;
+        let attempt = look.attempt.as_ref().map(|row| &row.row.attempt);
+        match receipt::standing(&look.task.row.task.state, attempt) {
+            Standing::NotStopped => {
+                let state = look.task.row.task.state;
+                Err(illegal(&state, state.verbs()).into())
+            }
+            Standing::Stopping(pending) => Ok(Stopping::Stopping { pending }),
+            Standing::Stopped if self.transcript_open(&look) => {
+                Ok(Stopping::Stopping { pending: Vec::new() })
+            }
+            Standing::Stopped => {
+                Ok(Stopping::Stopped { receipt: Box::new(self.receipt_of(&look)) })
+            }
+        }
+    }
+
+    /// The number of the next remark in a task's thread.
+    pub(crate) async fn next_remark(&self, id: TaskId) -> Outcome<u64> {
+        let page = self.store().list(Query::<RemarkRow>::first(1).task(&[id])).await?;
+        Ok(page.rows.first().map_or(1, |row| row.row.number + 1))
+    }
+}
+
+/// A person's words for the next attempt.
+fn said(look: &Look, number: u64, text: Option<String>) -> Extra {
+    let text = text.filter(|text| !text.trim().is_empty());
+    let row = text.map(|text| RemarkRow {
+        task: look.task.row.task.id,
+        number,
+        attempt: None,
+        speaker: Speaker::Person,
+        text: text.into(),
+        said_at: look.now,
+    });
+    Box::new(move |commit| match &row {
+        Some(row) => commit.insert(row),
+        None => commit,
+    })
+}
+
+/// The option that a number stands for, or the text itself.
+fn chosen(question: &QuestionRow, text: &str) -> String {
+    let number = text.trim().parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    number
+        .and_then(|index| question.options.0.get(index))
+        .map_or_else(|| text.trim().to_owned(), Clone::clone)
+}

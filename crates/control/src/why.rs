@@ -1,0 +1,167 @@
+//! `why`: a task's state, the rule that put it there, what it waits for, and what comes next, from
+//! what is stored.
+
+use belay_api::{Problem, WhyView};
+use belay_kernel::claim::{Account, Blocker, ClaimFacts, RoleGate, SessionSlot};
+use belay_kernel::deadline;
+use belay_kernel::session;
+use belay_kernel::verdict;
+use belay_kernel::why::{Facts, LivePath, WaitsFor, Why, explain};
+use belay_kernel::{Reading, TaskId, Timestamp};
+use belay_store::Store;
+
+use crate::Control;
+use crate::look::{Look, Others};
+use crate::refuse::Outcome;
+
+impl<S: Store> Control<S> {
+    /// Explains a task.
+    pub async fn why(&self, id: TaskId) -> Result<WhyView, Problem> {
+        Ok(self.why_view(id).await?)
+    }
+
+    async fn why_view(&self, id: TaskId) -> Outcome<WhyView> {
+        let look = self.look(id).await?;
+        let subtasks = self.subtasks(id).await?;
+        let why = self.explain(&look, &subtasks);
+        let blockers = why.waits_for.iter().filter_map(|waits| match waits {
+            WaitsFor::Blocker(blocker) => Some(*blocker),
+            _ => None,
+        });
+        let blockers: Vec<_> = blockers.collect();
+        let clocks = self.clocks(&look);
+        let verdict = self.verdict(&look);
+        let sentences = sentences(&look, &why, &clocks, verdict.as_deref());
+        Ok(WhyView { task: id, why, sentences, blockers, verdict, clocks })
+    }
+
+    /// The structure behind `why`.
+    pub(crate) fn explain(&self, look: &Look, subtasks: &Others) -> Why {
+        let attempt = look.attempt.as_ref();
+        let facts = Facts {
+            attempt: attempt.map(|row| &row.row.attempt),
+            stream: look.stream(),
+            claim: claim_facts(look),
+            children: subtasks.children(),
+            fired: attempt.and_then(|row| row.row.fired.as_ref().map(|fired| fired.0)),
+        };
+        let switches = &self.settings().switches;
+        explain(&look.task.row.task, &facts, look.now, &look.policy.limits, switches)
+    }
+
+    /// The clocks that run against the acting attempt.
+    fn clocks(&self, look: &Look) -> Vec<Reading> {
+        let Some(attempt) = look.attempt.as_ref().filter(|row| row.row.attempt.may_act()) else {
+            return Vec::new();
+        };
+        let (limits, switches) = (&look.policy.limits, &self.settings().switches);
+        let running = deadline::clocks(&attempt.row.attempt, &look.stream(), limits, switches);
+        let mut clocks: Vec<_> = running
+            .map(|clock| Reading::since(clock.clock, clock.from, look.now, clock.allowed))
+            .collect();
+        let evidence = look.sandbox.as_ref().and_then(|row| row.row.evidence.as_ref());
+        if let Some(evidence) = evidence {
+            let judged = verdict::clocks(&evidence.0, limits, look.now);
+            clocks.extend_from_slice(judged.as_slice());
+        }
+        clocks
+    }
+
+    fn verdict(&self, look: &Look) -> Option<String> {
+        look.attempt.as_ref().filter(|row| row.row.attempt.may_act())?;
+        let evidence = look.sandbox.as_ref()?.row.evidence.as_ref()?;
+        let verdict = verdict::judge(&evidence.0, &look.policy.limits, look.now);
+        let rule = verdict.ruling.rule();
+        Some(format!("{:?} (rule {rule})", verdict.ruling).to_lowercase())
+    }
+}
+
+/// What a claim would read, as far as the task's own rows tell.
+fn claim_facts(look: &Look) -> ClaimFacts {
+    let task = &look.task.row;
+    let busy = |row: &belay_store::Stored<belay_store::rows::SessionRow>| {
+        row.row.session.attempt == session::Attempt::Live
+    };
+    let own = look.session.as_ref().filter(|row| task.session == Some(row.row.id));
+    let stopped = look.role.as_ref().is_some_and(|role| role.row.role.hold().is_some());
+    ClaimFacts {
+        unfinished_dependencies: task.unfinished,
+        session: match own.is_some_and(busy) {
+            true => SessionSlot::Busy(task.task.attempts),
+            false => SessionSlot::Free,
+        },
+        role: if stopped { RoleGate::Stopped } else { RoleGate::Open },
+        budget: look.standing(),
+        account_probe: Account::Open.probe_before(task.task.id),
+    }
+}
+
+/// The same in sentences: state, rule, what it waits for, what comes next.
+fn sentences(look: &Look, why: &Why, clocks: &[Reading], verdict: Option<&str>) -> Vec<String> {
+    let now = look.now;
+    let mut lines = vec![format!(
+        "{} since {} ({} ago): {why}",
+        why.state.name(),
+        clock_time(why.since),
+        now.since(why.since)
+    )];
+    let last = look.attempt.as_ref().map(|row| &row.row);
+    if let Some(message) = last.and_then(|row| row.message.as_deref()) {
+        lines.push(format!("It was said: {message}"));
+    }
+    for waits in &why.waits_for {
+        lines.push(format!("Waits for {}.", waited(*waits)));
+    }
+    if let Some(verdict) = verdict {
+        lines.push(format!("The evidence says: {verdict}."));
+    }
+    for reading in clocks {
+        lines.push(format!("Clock {reading}."));
+    }
+    if let Some(next) = why.next.first() {
+        let left = next.at.since(now);
+        lines.push(format!("Next, if nothing happens: {} in {left}.", next.clock.name()));
+    }
+    if let Some(kept) = last.and_then(|row| row.kept_ref.as_deref()) {
+        lines.push(format!("The work of its last attempt is kept at {kept}."));
+    }
+    if why.path == LivePath::None {
+        lines.push("Nothing will move it on: this is a fault of Belay's; please report it.".into());
+    }
+    if !why.verbs.is_empty() {
+        let verbs: Vec<_> = why.verbs.iter().map(|verb| verb.name()).collect();
+        lines.push(format!("You can: {}.", verbs.join(", ")));
+    }
+    lines
+}
+
+fn waited(waits: WaitsFor) -> String {
+    match waits {
+        WaitsFor::Person => "a person".into(),
+        WaitsFor::Answer(question) => format!("an answer to question {question}"),
+        WaitsFor::Review(attempt) => format!("a review of attempt {attempt}"),
+        WaitsFor::Worker => "a free worker of its role".into(),
+        WaitsFor::Subtasks(count) => format!("{count} subtasks"),
+        WaitsFor::Agent(attempt) => format!("the agent of attempt {attempt}"),
+        WaitsFor::Publish(attempt) => format!("the push of attempt {attempt}"),
+        WaitsFor::Task(task) => format!("task {task} to be queued again"),
+        WaitsFor::Blocker(blocker) => match blocker {
+            Blocker::NotBefore(at) => format!("its time, {}", clock_time(at)),
+            Blocker::Dependencies(count) => format!("{count} tasks to complete first"),
+            Blocker::SessionBusy(attempt) => {
+                format!("attempt {attempt} of its session to be proven over")
+            }
+            Blocker::RoleStopped => "its role, which a person stopped".into(),
+            Blocker::BudgetUsedUp => "nothing: its budget is used up".into(),
+            Blocker::AccountProbed(task) => {
+                format!("task {task}, which tries the account first after its usage limit")
+            }
+        },
+    }
+}
+
+/// `HH:MM:SS` of a moment, in UTC.
+fn clock_time(at: Timestamp) -> String {
+    let seconds = at.as_millis().div_euclid(1000).rem_euclid(86_400);
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
