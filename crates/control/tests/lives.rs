@@ -1,0 +1,453 @@
+//! Whole lives of tasks through control's own surface, on the in-memory store: what a person asks,
+//! what a runner says, what is stored and told. Real processes are the end-to-end tests' part.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use belay_api::port::{
+    Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Found, Hello, Left, Port,
+    PortError, Report, Seen, Start, Stepped, Who,
+};
+use belay_api::{Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping};
+use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_kernel::publish::{CommitId, Push, PushOutcome};
+use belay_kernel::termination::{Step, Storage, Termination, Went};
+use belay_kernel::{
+    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, RunnerId, Span, TaskId,
+    Timestamp, Usage,
+};
+use belay_store::Memory;
+use belay_store::blob::{BlobLimits, Blobs};
+
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Chance for Counting {
+    fn draw(&self) -> u128 {
+        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
+        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
+    }
+}
+
+const RUNNER: RunnerId = RunnerId::from_bits(7);
+
+struct World {
+    store: Memory,
+    control: Control<Memory>,
+    now: std::cell::Cell<i64>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let store = Memory::new(InstallationId::from_bits(1), 1);
+        store.set_now(Timestamp::from_millis(1_000_000));
+        let control = Control::open(Parts {
+            store: store.clone(),
+            blobs: Blobs::in_memory(BlobLimits::default()),
+            vault: Arc::new(MemoryVault::default()),
+            chance: Arc::new(Counting::default()),
+            settings: Settings { agent: "claude".into(), ..Settings::default() },
+            embedded: Some(RUNNER),
+        })
+        .await
+        .unwrap();
+        let hello = Hello {
+            runner: RUNNER,
+            name: "here".into(),
+            slots: 8,
+            roles: vec!["default".into()],
+            providers: vec!["process".into()],
+            version: "1".into(),
+        };
+        assert_eq!(control.join(hello).await.unwrap(), []);
+        Self { store, control, now: std::cell::Cell::new(1_000_000) }
+    }
+
+    /// Lets time pass, and lets control look at what is due.
+    async fn pass(&self, span: Span) {
+        self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
+        self.store.set_now(Timestamp::from_millis(self.now.get()));
+        self.tend().await;
+    }
+
+    /// Lets control do what there is to do now, and no more.
+    async fn tend(&self) {
+        let _ = tokio::time::timeout(Duration::from_millis(1_500), self.control.tend()).await;
+    }
+
+    async fn make(&self, new: NewTask) -> TaskId {
+        self.control.create("ada", new, None).await.unwrap().summary.id
+    }
+
+    async fn claim(&self) -> Assignment {
+        let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
+        let mut claimed = self.control.claim(ask).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        claimed.remove(0)
+    }
+
+    async fn start(&self) -> Assignment {
+        let assignment = self.claim().await;
+        let start = Start { token_hash: "h".into(), partial_output: true };
+        self.control.start(assignment.who, start).await.unwrap();
+        assignment
+    }
+
+    async fn print(&self, who: Who, from: u64, text: &str) -> u64 {
+        let report = Report { from, bytes: text.into(), seen: vec![] };
+        self.control.report(who, report).await.unwrap().next
+    }
+
+    async fn succeed(&self, who: Who) {
+        let left = Left { changed: true, summary: Some("Mended.".into()) };
+        self.control.end(who, Ending::Succeeded(left)).await.unwrap();
+        self.terminate(who).await;
+    }
+
+    async fn fail(&self, who: Who, cause: Cause) {
+        let ending = Ending::Failed {
+            cause,
+            message: "it broke".into(),
+            resets_at: None,
+            conversation_lost: false,
+            left: Left { changed: true, summary: None },
+        };
+        self.control.end(who, ending).await.unwrap();
+        self.terminate(who).await;
+    }
+
+    async fn terminate(&self, who: Who) {
+        let mut saga = Termination::begin(Storage::Outlives);
+        while saga.step != Step::Done {
+            let found = match saga.step {
+                Step::Kill => Found::Dead { processes: 3 },
+                Step::SaveTree => Found::Tree {
+                    reference: "refs/belay/kept/x/1".into(),
+                    commit: commit(5),
+                    diff: b"--- a\n+++ b\n".to_vec(),
+                },
+                _ => Found::Nothing,
+            };
+            let stepped = Stepped { step: saga.step, went: Went::Done, found };
+            saga = self.control.stepped(who, stepped).await.unwrap();
+        }
+        self.tend().await;
+    }
+
+    async fn state(&self, task: TaskId) -> String {
+        let view = self.control.show(task).await.unwrap();
+        format!("{} {}", view.summary.state, view.summary.reason)
+    }
+}
+
+fn commit(n: u8) -> CommitId {
+    format!("{n:040x}").parse().unwrap()
+}
+
+fn task(prompt: &str) -> NewTask {
+    NewTask { prompt: prompt.into(), ..NewTask::default() }
+}
+
+fn test<F: Future<Output = ()>>(body: F) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(body);
+}
+
+#[test]
+fn a_task_goes_from_prompt_to_accepted_work() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend the fence.\nAll of it.")).await;
+        assert_eq!(world.state(id).await, "QUEUED created");
+        let run = world.start().await;
+        assert_eq!(run.prompt.whole, "Mend the fence.\nAll of it.");
+        assert_eq!(world.state(id).await, "RUNNING started");
+        let next = world.print(run.who, 0, "hammering\n").await;
+        assert_eq!(world.print(run.who, next, "done\n").await, 15);
+        let push = Push { commit: commit(1), expected: None };
+        world.control.open_publish(run.who, push).await.unwrap();
+        let left = Left { changed: true, summary: None };
+        world.control.settled(run.who, PushOutcome::Pushed, left).await.unwrap();
+        assert_eq!(world.state(id).await, "READY succeeded");
+        world.terminate(run.who).await;
+        let piece = world.control.transcript(id, None, 0, Duration::ZERO).await.unwrap();
+        assert_eq!((piece.bytes.as_slice(), piece.ended), (&b"hammering\ndone\n"[..], true));
+        let diff = world.control.diff(id, None).await.unwrap();
+        assert_eq!(diff, b"--- a\n+++ b\n");
+        world.control.accept("ada", id, Accept::default(), None).await.unwrap();
+        assert_eq!(world.state(id).await, "COMPLETED accept");
+    });
+}
+
+#[test]
+fn output_that_is_sent_again_is_taken_once() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let seen = Seen::Event { kind: EventKind::ToolUse, detail: serde_json::json!({}) };
+        let report = Report { from: 0, bytes: b"one\n".to_vec(), seen: vec![seen] };
+        for _ in 0..3 {
+            assert_eq!(world.control.report(run.who, report.clone()).await.unwrap().next, 4);
+        }
+        let gap = Report { from: 9, bytes: b"late\n".to_vec(), seen: vec![] };
+        assert_eq!(world.control.report(run.who, gap).await.unwrap().next, 4);
+        let events = world.control.events(Some(id), None, Duration::ZERO).await.unwrap();
+        let tools = events.events.iter().filter(|event| event.kind == "agent.tool_use");
+        assert_eq!(tools.count(), 1);
+    });
+}
+
+#[test]
+fn a_stop_is_acknowledged_when_everything_is_certain_and_not_before() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        world.print(run.who, 0, "x\n").await;
+        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert!(matches!(&stopping, Stopping::Stopping { pending } if pending.len() == 1));
+        let late = Ending::Succeeded(Left::default());
+        assert_eq!(world.control.end(run.who, late).await, Err(PortError::Fenced));
+        let push = Push { commit: commit(1), expected: None };
+        assert_eq!(world.control.open_publish(run.who, push).await, Err(PortError::Fenced));
+        let beat = Beat { runner: RUNNER, attempts: vec![(run.who, HeartbeatStatus::Running)] };
+        assert_eq!(world.control.beat(beat).await.unwrap(), [Beaten::Fenced]);
+        world.tend().await;
+        let duties = world.control.duties(RUNNER, Span::ZERO).await.unwrap();
+        assert!(duties.iter().any(|duty| matches!(duty, Duty::End(of) if of.who == run.who)));
+        assert_eq!(world.print(run.who, 2, "tail\n").await, 7); // appends are still taken
+        world.terminate(run.who).await;
+        let stopped = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let Stopping::Stopped { receipt } = stopped else { panic!("{stopped:?}") };
+        assert_eq!(receipt.receipt.processes, 3);
+        assert_eq!(receipt.receipt.transcript.unwrap().length, 7);
+        assert_eq!(world.state(id).await, "CANCELLED cancel");
+    });
+}
+
+#[test]
+fn a_question_by_file_waits_and_its_answer_resumes_the_session() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let conversation = Report {
+            from: 0,
+            bytes: b"?\n".to_vec(),
+            seen: vec![Seen::Conversation("talk-1".into())],
+        };
+        world.control.report(run.who, conversation).await.unwrap();
+        let asked = Asked {
+            question: QuestionId::from_bits(9),
+            text: "Wood or wire?".into(),
+            options: vec!["wood".into(), "wire".into()],
+            held: false,
+        };
+        world.control.ask(run.who, asked).await.unwrap();
+        world.terminate(run.who).await;
+        assert_eq!(world.state(id).await, "BLOCKED question");
+        world.pass(Span::from_mins(600)).await;
+        assert_eq!(world.state(id).await, "BLOCKED question");
+        let answer = Answer { question: None, text: "2".into() };
+        world.control.answer("ada", id, answer, None).await.unwrap();
+        let again = world.start().await;
+        assert_eq!(again.session, run.session);
+        assert_eq!(again.conversation.as_deref(), Some("talk-1"));
+        assert_eq!(again.prompt.next, "The answer: wire");
+        world.succeed(again.who).await;
+        assert_eq!(world.state(id).await, "READY succeeded");
+    });
+}
+
+#[test]
+fn a_held_question_stops_the_clocks_and_its_answer_is_handed_over() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        world.print(run.who, 0, "?\n").await;
+        let question = QuestionId::from_bits(9);
+        let asked = Asked { question, text: "Go on?".into(), options: vec![], held: true };
+        world.control.ask(run.who, asked.clone()).await.unwrap();
+        world.control.ask(run.who, asked).await.unwrap(); // the answer was lost: no harm
+        world.pass(Span::from_mins(4)).await; // beyond every clock but the linger time
+        assert_eq!(world.state(id).await, "BLOCKED question");
+        let answer = Answer { question: Some(question), text: "yes".into() };
+        world.control.answer("ada", id, answer, None).await.unwrap();
+        assert_eq!(world.state(id).await, "RUNNING answer");
+        world.tend().await;
+        let duties = world.control.duties(RUNNER, Span::ZERO).await.unwrap();
+        let text = "yes".to_owned();
+        assert!(duties.contains(&Duty::Answer { who: run.who, question, text }));
+    });
+}
+
+#[test]
+fn silence_is_noticed_and_names_its_clock() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        world.print(run.who, 0, "x\n").await;
+        world.pass(Span::from_millis(59_900)).await;
+        assert_eq!(world.state(id).await, "RUNNING started");
+        world.pass(Span::from_secs(2)).await;
+        assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
+        let why = world.control.why(id).await.unwrap();
+        let text = why.sentences.join("\n");
+        assert!(text.contains("inactivity"), "{text}");
+        world.terminate(run.who).await;
+        let view = world.control.resume("ada", id, Resume::default(), None).await.unwrap();
+        assert_eq!(view.summary.state, "QUEUED");
+    });
+}
+
+#[test]
+fn a_claim_that_nobody_follows_up_is_taken_back() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { max_attempts: Some(2), ..task("Mend it") }).await;
+        world.claim().await;
+        world.pass(Span::from_mins(3)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+        assert!(world.control.why(id).await.unwrap().why.path != belay_kernel::why::LivePath::None);
+    });
+}
+
+#[test]
+fn a_chain_runs_in_order_and_fails_together() {
+    test(async {
+        let world = World::new().await;
+        let first = world.make(task("First")).await;
+        let second = world.make(NewTask { after: vec![first], ..task("Second") }).await;
+        let run = world.start().await;
+        assert_eq!(run.who.task, first);
+        let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
+        assert_eq!(world.control.claim(ask).await.unwrap(), []);
+        world.fail(run.who, Cause::Refusal).await;
+        assert_eq!(world.state(first).await, "FAILED refusal");
+        assert_eq!(world.state(second).await, "FAILED dependency_failed");
+        world.control.retry("ada", first, None).await.unwrap();
+        world.tend().await;
+        assert_eq!(world.state(second).await, "QUEUED requeued");
+        let run = world.start().await;
+        world.succeed(run.who).await;
+        world.control.accept("ada", first, Accept::default(), None).await.unwrap();
+        world.tend().await;
+        assert_eq!(world.start().await.who.task, second);
+    });
+}
+
+#[test]
+fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
+    test(async {
+        let world = World::new().await;
+        let parent = world.make(task("Parent")).await;
+        let run = world.start().await;
+        let child = world.make(NewTask { parent: Some(parent), ..task("Child") }).await;
+        world.succeed(run.who).await;
+        assert_eq!(world.state(parent).await, "BLOCKED succeeded");
+        let run = world.start().await;
+        assert_eq!(run.who.task, child);
+        world.succeed(run.who).await;
+        assert_eq!(world.state(child).await, "COMPLETED succeeded");
+        assert_eq!(world.state(parent).await, "READY subtasks_rested");
+        let other = world.make(task("Other")).await;
+        let below = world.make(NewTask { parent: Some(other), ..task("Below") }).await;
+        world.control.stop("ada", other, Duration::ZERO, None).await.unwrap();
+        world.tend().await;
+        assert_eq!(world.state(below).await, "CANCELLED cancel");
+    });
+}
+
+#[test]
+fn a_subtask_that_waits_for_its_parent_is_refused() {
+    test(async {
+        let world = World::new().await;
+        let parent = world.make(task("Parent")).await;
+        let new = NewTask { parent: Some(parent), after: vec![parent], ..task("Child") };
+        let problem = world.control.create("ada", new, None).await.unwrap_err();
+        assert_eq!(problem.code, Code::Refused);
+        assert!(problem.detail.contains("wait for itself"), "{problem}");
+    });
+}
+
+#[test]
+fn a_budget_that_is_used_up_ends_the_whole_tree() {
+    test(async {
+        let world = World::new().await;
+        let new = NewTask { budget_usd: Some(0.5), ..task("Spend") };
+        let id = world.make(new).await;
+        let run = world.start().await;
+        let child = world.make(NewTask { parent: Some(id), ..task("Child") }).await;
+        let usage = Usage { cost: Some(Money::from_micros(500_000)), ..Usage::default() };
+        let report = Report { from: 0, bytes: b"$\n".to_vec(), seen: vec![Seen::Usage(usage)] };
+        world.control.report(run.who, report).await.unwrap();
+        world.tend().await;
+        assert_eq!(world.state(id).await, "BUDGET_EXCEEDED budget");
+        assert_eq!(world.state(child).await, "BUDGET_EXCEEDED budget");
+        world.terminate(run.who).await;
+        let follow = Continue { message: "A little more".into() };
+        let view = world.control.follow("ada", id, follow, None).await.unwrap();
+        assert_eq!(view.continues, Some(id));
+    });
+}
+
+#[test]
+fn a_retry_is_made_after_a_backoff_and_never_beyond_its_cap() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { max_attempts: Some(2), ..task("Flaky") }).await;
+        let run = world.start().await;
+        world.fail(run.who, Cause::Crash).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+        world.pass(Span::from_secs(11)).await;
+        let again = world.start().await;
+        assert_eq!((again.who.attempt.0, again.session), (2, run.session));
+        world.fail(again.who, Cause::Crash).await;
+        assert_eq!(world.state(id).await, "FAILED crash");
+    });
+}
+
+#[test]
+fn the_same_key_makes_one_task_and_another_body_is_refused() {
+    test(async {
+        let world = World::new().await;
+        let key = || Some("k1".to_owned());
+        let one = world.control.create("ada", task("Once"), key()).await.unwrap();
+        let two = world.control.create("ada", task("Once"), key()).await.unwrap();
+        assert_eq!(one.summary.id, two.summary.id);
+        let other = world.control.create("ada", task("Twice"), key()).await.unwrap_err();
+        assert_eq!(other.code, Code::IdempotencyKeyReused);
+    });
+}
+
+#[test]
+fn a_comment_goes_into_the_next_attempt() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        world.succeed(run.who).await;
+        let comment = Comment { comment: Some("Use nails.".into()), run: true };
+        world.control.reject("ada", id, comment, None).await.unwrap();
+        let again = world.start().await;
+        assert_eq!(again.prompt.next, "The reviewer says: Use nails.");
+        assert!(again.prompt.whole.contains("You reported: Mended."));
+    });
+}
+
+#[test]
+fn an_illegal_move_says_what_is_possible() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let problem = world.control.accept("ada", id, Accept::default(), None).await.unwrap_err();
+        assert_eq!(problem.code, Code::IllegalMove);
+        assert_eq!(problem.detail, "the task is QUEUED; possible now: cancel");
+        assert_eq!(world.control.find("zz").await.unwrap_err().code, Code::NotFound);
+    });
+}
