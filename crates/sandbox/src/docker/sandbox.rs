@@ -20,11 +20,11 @@ use crate::error::{Error, Refusal, Result};
 use crate::files;
 use crate::os::{clock, pid::ProcessRef, procfs};
 use crate::output::{End, EndReason, Exit};
-use crate::plan::{Access, Base, Fence, MARKER, Moment, Network, Plan};
+use crate::plan::{Access, Base, Fence, MARKER, Moment, Network, Plan, Stdout};
 use crate::process::duration;
 use crate::provider::{Inspection, More, Phase, Snapshot};
 use crate::receipt::{Proof, Receipt};
-use crate::shim::container::{ORDERS, Orders, Record, STDIN};
+use crate::shim::container::{ORDERS, OUT, Orders, Record, STDIN};
 use crate::shim::wire::{Identity, MAX_STDIN};
 
 /// What the engine may take to start a container.
@@ -146,6 +146,10 @@ impl DockerProvider {
             mounts.push(mount(&bind.path, &bind.path.to_string_lossy(), bind.access));
         }
         mounts.push(mount(&plan.tree, &plan.tree.to_string_lossy(), Access::Write));
+        if plan.stdout == Stdout::File {
+            let out = self.inner.home.sandbox(fence.sandbox).join("out");
+            mounts.push(mount(&out, OUT, Access::Write));
+        }
         let size = limits.scratch_bytes.map_or(String::new(), |bytes| format!(",size={bytes}"));
         let scratch = format!("rw,exec,nosuid,nodev,mode=1777{size}");
         let file = limits.file_bytes.map(|bytes| ResourcesUlimits {
@@ -463,14 +467,23 @@ fn record(inner: &Inner, fence: &Fence, plan: &Plan, until: Moment) -> Result<(u
         end: None,
         signals: Vec::new(),
         stdin_end: None,
+        stdout: plan.stdout,
     };
     files::put_shared(&mailbox.join(ORDERS), &orders)?;
     let metadata = plan.tree.metadata().map_err(Error::io("look at", &plan.tree))?;
-    if metadata.uid() != 0 {
-        return Ok((metadata.uid(), metadata.gid()));
+    let user = match metadata.uid() {
+        0 => inner.config.user,
+        uid => (uid, metadata.gid()),
+    };
+    if metadata.uid() == 0 {
+        give(&plan.tree, user).map_err(Error::io("give the agent", &plan.tree))?;
     }
-    give(&plan.tree, inner.config.user).map_err(Error::io("give the agent", &plan.tree))?;
-    Ok(inner.config.user)
+    if plan.stdout == Stdout::File {
+        let out = inner.home.sandbox(fence.sandbox).join("out");
+        files::private_directory(&out)?;
+        give(&out, user).map_err(Error::io("give the agent", &out))?;
+    }
+    Ok(user)
 }
 
 /// Gives what belongs to root in a tree to another user, who could not write it otherwise.
