@@ -13,6 +13,7 @@ use bollard::models::{
 };
 
 use super::engine::{self, State};
+use super::logs::Told;
 use super::runtime::{INSIDE, MAILBOX};
 use super::{DockerProvider, Inner};
 use crate::archive;
@@ -333,12 +334,12 @@ impl DockerProvider {
     async fn finalize(&self, sandbox: SandboxId, stopped: Option<Receipt>) -> Result<End> {
         let name = self.name(sandbox);
         let state = self.inner.engine.state(&name).await?;
-        let (told, output_bytes) = match &state {
-            Some(_) => self.last_record(sandbox).await?,
-            None => (None, 0),
+        let told = match &state {
+            Some(_) => self.told(sandbox).await?,
+            None => Told::default(),
         };
         let by_us = stopped.is_some();
-        let (exit, reason) = told.unwrap_or(match (by_us, &state) {
+        let (exit, reason) = told.end.unwrap_or(match (by_us, &state) {
             (true, Some(_)) => (Exit::Signal(9), EndReason::Stopped),
             (true, None) => (Exit::NotStarted, EndReason::Stopped),
             (false, _) => (Exit::Unknown, EndReason::ShimLost),
@@ -348,7 +349,9 @@ impl DockerProvider {
         let container = state.as_ref().map_or(name, |state| state.id.clone());
         receipt.proven = now;
         receipt.proof = Proof::ContainerGone { container };
-        let out_of_memory = state.is_some_and(|state| state.out_of_memory);
+        // The engine knows if PID 1 itself fell, PID 1 if anybody else did.
+        let out_of_memory = told.out_of_memory || state.is_some_and(|state| state.out_of_memory);
+        let output_bytes = told.length;
         let end = End { sandbox, exit, reason, out_of_memory, at: now, output_bytes, receipt };
         self.blocking(move |inner| {
             // A container whose directory is gone has nobody to tell.

@@ -36,7 +36,7 @@ use super::init::kill_below;
 use super::lease::Lease;
 use super::wire::STDOUT;
 use crate::files;
-use crate::os::{clock, pid::ProcessRef, procfs};
+use crate::os::{cgroup, clock, pid::ProcessRef, procfs};
 use crate::output::{EndReason, Exit, Stream};
 use crate::plan::{Margins, Moment, Stdout};
 
@@ -91,6 +91,9 @@ pub(crate) enum Record {
     /// The agent could not be executed, for this error number.
     #[serde(rename = "failed")]
     ExecFailed(i32),
+    /// The kernel killed something for want of memory, so often. Not every engine says so.
+    #[serde(rename = "memory")]
+    MemoryKills(u64),
     /// The end: how, why, and after how many bytes.
     #[serde(rename = "end")]
     End(Exit, EndReason, u64),
@@ -107,7 +110,7 @@ impl Record {
                 let bytes = pairs.map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8));
                 Some((stream, offset, at, bytes.collect::<Option<Vec<u8>>>()?))
             }
-            Self::Started | Self::ExecFailed(_) | Self::End(..) => None,
+            Self::Started | Self::ExecFailed(_) | Self::MemoryKills(_) | Self::End(..) => None,
         }
     }
 }
@@ -256,6 +259,10 @@ fn run(mailbox: PathBuf, mut command: Command, file: Option<Growing>) -> ExitCod
         None => Exit::Unknown,
     };
     let reason = *reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let memory_kills = cgroup::own_memory_kills();
+    if memory_kills > 0 {
+        put(&Record::MemoryKills(memory_kills));
+    }
     put(&Record::End(exit, reason, log.length()));
     match exit {
         Exit::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(255)),
