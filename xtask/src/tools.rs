@@ -54,6 +54,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "bubblewrap", brings: "bwrap", crate_name: "belay-sandbox" },
     Package { name: "busybox-static", brings: "busybox", crate_name: "belay-sandbox" },
     Package { name: "docker.io", brings: "dockerd", crate_name: "belay-sandbox" },
+    Package { name: "podman", brings: "podman", crate_name: "belay-sandbox" },
     Package { name: "iproute2", brings: "ip", crate_name: "belay-sandbox" },
 ];
 
@@ -126,7 +127,7 @@ mod tests {
         let nothing = |_: &str| false;
         assert_eq!(missing(&["belay-kernel".to_owned()], nothing), [""; 0]);
         let sandbox = ["belay-sandbox".to_owned()];
-        let all = ["bubblewrap", "busybox-static", "docker.io", "iproute2"];
+        let all = ["bubblewrap", "busybox-static", "docker.io", "podman", "iproute2"];
         assert_eq!(missing(&sandbox, nothing), all);
         assert_eq!(missing(&sandbox, |brings| brings != "bwrap"), ["bubblewrap"]);
         assert_eq!(missing(&sandbox, |_| true), [""; 0]);

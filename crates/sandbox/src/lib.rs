@@ -24,7 +24,7 @@ pub use docker::{DockerConfig, DockerProvider};
 pub use doctor::{Finding, Report};
 pub use error::{Error, Refusal, Result};
 pub use output::{Chunk, End, EndReason, Exit, Output, Stream};
-pub use plan::{Access, Base, Bind, Fence, Limits, MARKER, Margins, Moment, Network, Plan};
+pub use plan::{Access, Base, Bind, Fence, Limits, MARKER, Margins, Moment, Network, Plan, Stdout};
 pub use process::{ProcessConfig, ProcessProvider, ShimProgram, Use};
 pub use provider::{
     Capabilities, Inspection, Installation, Listed, More, Phase, Probe, ProcessInfo, Provider,

@@ -125,6 +125,19 @@ pub enum Base {
     Writable,
 }
 
+/// What the agent's standard output is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdout {
+    /// A pipe: the agent waits when its output cannot be kept.
+    #[default]
+    Pipe,
+    /// A regular file that is followed while it grows, for agents that exit before they have
+    /// written everything into a pipe. It does not make the agent wait, and counts as a file where
+    /// the size of files is limited.
+    File,
+}
+
 /// What a sandbox may use. What is not set is not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Limits {
@@ -153,6 +166,9 @@ pub struct Plan {
     pub argv: Vec<String>,
     /// The whole environment of the agent: nothing else is passed on.
     pub env: BTreeMap<String, String>,
+    /// What its standard output is.
+    #[serde(default)]
+    pub stdout: Stdout,
     /// Further paths to show.
     pub binds: Vec<Bind>,
     /// What is shared of the network.
@@ -188,6 +204,7 @@ impl Plan {
             tree: tree.into(),
             argv: argv.into_iter().map(Into::into).collect(),
             env: BTreeMap::new(),
+            stdout: Stdout::default(),
             binds: Vec::new(),
             network: Network::default(),
             limits: Limits::default(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use belay_kernel::{SandboxId, SnapshotId, Span};
 use belay_sandbox::{
     EndReason, Exit, Fence, Installation, Plan, Probe, ProcessConfig, ProcessProvider, Provider,
-    ShimProgram, Use,
+    ShimProgram, Stdout, Use,
 };
 use rustix::process::Signal;
 use suite::world::{LONG, Scratch, Subject, World, eventually, installation, marked};
@@ -303,13 +303,20 @@ fn shim_that_was_asleep_past_its_lease_kills_when_it_wakes() {
 fn shim_is_small() {
     let world = ProcessWorld::new(Use::WherePossible, Use::WherePossible);
     block_on(async {
-        let subject = Subject::new(&world, "echo up; $B sleep 1000");
+        let script = "$B seq 1 450000; echo up; $B sleep 1000";
+        let mut subject = Subject::new(&world, script);
+        subject.plan.stdout = Stdout::File;
         subject.start().await;
         subject.see("up").await;
         let shim = shim_of(&world, subject.fence.sandbox);
         let status = std::fs::read_to_string(format!("/proc/{shim}/status")).unwrap();
-        let threads = status.lines().find(|line| line.starts_with("Threads:")).unwrap();
-        assert_eq!(threads.split_whitespace().nth(1), Some("1"), "{threads}");
+        let number = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        assert_eq!(number("Threads:"), 1);
+        // Three megabytes went through it. The rest of its memory is the program, which is shared.
+        assert!(number("RssAnon:") < 1_024, "{} kB", number("RssAnon:"));
         subject.stop(Span::ZERO).await;
         subject.destroy().await;
     });
@@ -321,12 +328,19 @@ fn runner_killed_and_started_again_loses_and_doubles_nothing() {
     if let Ok(root) = std::env::var("BELAY_TEST_RUNNER") {
         return run_as_runner(Path::new(&root));
     }
+    for stdout in [Stdout::Pipe, Stdout::File] {
+        kill_the_runner(stdout);
+    }
+}
+
+fn kill_the_runner(stdout: Stdout) {
     let scratch = Scratch::new();
     let script =
         "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; $B sleep 0.005; done; exit 6";
     let mut world = ProcessWorld::new(Use::WherePossible, Use::WherePossible);
     world.scratch = scratch;
-    let subject = Subject::new(&world, script);
+    let mut subject = Subject::new(&world, script);
+    subject.plan.stdout = stdout;
     let job = (subject.fence, subject.plan.clone(), world.installation);
     std::fs::write(world.scratch.path().join("job"), serde_json::to_vec(&job).unwrap()).unwrap();
     let mut runner = std::process::Command::new(std::env::current_exe().unwrap())
@@ -362,6 +376,76 @@ fn run_as_runner(scratch: &Path) {
             let wait = Span::from_secs(10);
             offset = provider.attach(fence.sandbox, offset, 1_000, wait).await.unwrap().next;
         }
+    });
+}
+
+/// The shim sleeps while the agent writes and ends: what there is to copy is there at once, and is
+/// more than the shim copies in one turn.
+#[test]
+fn shim_copies_the_rest_of_a_file_after_the_agent_has_ended() {
+    for world in worlds() {
+        block_on(async {
+            let script = "echo up; while [ ! -e go ]; do $B sleep 0.01; done; \
+                          $B seq 1 700000; echo x > done; exit 8";
+            let mut subject = Subject::new(&world, script);
+            subject.plan.stdout = Stdout::File;
+            subject.start().await;
+            subject.see("up\n").await;
+            let shim = shim_of(&world, subject.fence.sandbox);
+            signal(shim, Signal::STOP);
+            std::fs::write(subject.plan.tree.join("go"), "").unwrap();
+            eventually("all is written", || subject.plan.tree.join("done").exists()).await;
+            let agent = || marked(subject.fence.sandbox).iter().any(|stat| stat.contains("busyb"));
+            eventually("the agent has ended", || !agent()).await;
+            signal(shim, Signal::CONT);
+            let (bytes, end) = subject.finish().await;
+            let numbers: String = (1..=700_000).map(|line| format!("{line}\n")).collect();
+            assert_eq!(bytes.len(), "up\n".len() + numbers.len());
+            assert!(bytes.ends_with(numbers.as_bytes()));
+            assert_eq!((end.exit, end.reason), (Exit::Code(8), EndReason::Exited));
+            assert_eq!(end.output_bytes, bytes.len() as u64);
+            // The copy is enough.
+            let directory = world.root().join(format!("sandboxes/{}", subject.fence.sandbox));
+            assert!(!directory.join("stdout").exists() && directory.join("output.log").exists());
+            subject.destroy().await;
+        });
+    }
+}
+
+/// A user has few of the objects by which the kernel tells that a file has grown. In a user
+/// namespace of its own that allows none, this test runs the same cases again.
+#[test]
+fn shim_follows_a_file_where_the_kernel_does_not_tell() {
+    let again = std::env::current_exe().unwrap();
+    let script = "echo 0 > /proc/sys/user/max_inotify_instances || exit 77; \
+                  exec \"$0\" --exact with_nobody_to_tell --nocapture";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(again);
+    let output = command.env("BELAY_NOBODY_TELLS", "1").output().unwrap();
+    if output.status.code() == Some(77) || !can_unshare() {
+        return suite::say("skipped: no user namespace can be made here");
+    }
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+}
+
+fn can_unshare() -> bool {
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "true"]).status().is_ok_and(|s| s.success())
+}
+
+/// The part of the test above that runs in the namespace; by itself it has nothing to show.
+#[test]
+fn with_nobody_to_tell() {
+    if std::env::var_os("BELAY_NOBODY_TELLS").is_none() {
+        return suite::say("run by shim_follows_a_file_where_the_kernel_does_not_tell");
+    }
+    let none = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC);
+    assert!(none.is_err(), "the kernel does tell here");
+    let world = ProcessWorld::new(Use::Never, Use::Never);
+    block_on(async {
+        suite::stdout::a_file_arrives_whole_and_in_order(&world).await;
+        suite::stdout::a_file_that_grows_is_read_while_it_grows(&world).await;
     });
 }
 

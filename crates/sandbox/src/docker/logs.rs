@@ -45,6 +45,17 @@ impl Positions {
     }
 }
 
+/// What the log of an ended container tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Told {
+    /// How and why it ended; nothing if PID 1 could not say.
+    pub(super) end: Option<(Exit, EndReason)>,
+    /// How many bytes it printed.
+    pub(super) length: u64,
+    /// Whether the kernel killed something in it for want of memory.
+    pub(super) out_of_memory: bool,
+}
+
 /// A log that is being read, and where it stands.
 pub(super) struct Reader {
     next: u64,
@@ -236,28 +247,28 @@ impl DockerProvider {
         Ok(chunks)
     }
 
-    /// How it ended and how much it printed, as far as the log of an ended container tells.
-    pub(super) async fn last_record(
-        &self,
-        sandbox: SandboxId,
-    ) -> Result<(Option<(Exit, EndReason)>, u64)> {
+    /// What the log of an ended container tells.
+    pub(super) async fn told(&self, sandbox: SandboxId) -> Result<Told> {
         let mut records = self.records(sandbox, u64::MAX, false);
-        let (mut end, mut length) = (None, 0);
+        let mut told = Told::default();
         while let Some(record) = records.next().await {
             match record.map_err(self.inner.engine.failed("read the log"))? {
                 Record::End(exit, reason, bytes) => {
-                    end = Some((exit, reason));
-                    length = length.max(bytes);
+                    told.end = Some((exit, reason));
+                    told.length = told.length.max(bytes);
                 }
-                Record::ExecFailed(_) => end = Some((Exit::NotStarted, EndReason::StartFailed)),
+                Record::ExecFailed(_) => {
+                    told.end = Some((Exit::NotStarted, EndReason::StartFailed));
+                }
+                Record::MemoryKills(count) => told.out_of_memory = count > 0,
                 Record::Started => {}
                 output => {
                     if let Some((_, offset, _, bytes)) = output.bytes() {
-                        length = length.max(offset + bytes.len() as u64);
+                        told.length = told.length.max(offset + bytes.len() as u64);
                     }
                 }
             }
         }
-        Ok((end, length))
+        Ok(told)
     }
 }

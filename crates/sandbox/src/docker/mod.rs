@@ -4,6 +4,7 @@
 //! ROOT/runtime/…             the shim with its libraries, mounted read-only into every container
 //! ROOT/sandboxes/ID/         identity.json, end.json
 //! ROOT/sandboxes/ID/box/     orders.json, stdin: mounted read-only, PID 1 looks at it
+//! ROOT/sandboxes/ID/out/     where PID 1 makes the agent's standard output, where it is a file
 //! ROOT/snapshots/, ROOT/sessions/, ROOT/tombstones/   as for process sandboxes
 //! engine                     the container `belay-INSTALLATION-SANDBOX`, its labels, its log
 //! ```

@@ -13,6 +13,7 @@ use bollard::models::{
 };
 
 use super::engine::{self, State};
+use super::logs::Told;
 use super::runtime::{INSIDE, MAILBOX};
 use super::{DockerProvider, Inner};
 use crate::archive;
@@ -20,11 +21,11 @@ use crate::error::{Error, Refusal, Result};
 use crate::files;
 use crate::os::{clock, pid::ProcessRef, procfs};
 use crate::output::{End, EndReason, Exit};
-use crate::plan::{Access, Base, Fence, MARKER, Moment, Network, Plan};
+use crate::plan::{Access, Base, Fence, MARKER, Moment, Network, Plan, Stdout};
 use crate::process::duration;
 use crate::provider::{Inspection, More, Phase, Snapshot};
 use crate::receipt::{Proof, Receipt};
-use crate::shim::container::{ORDERS, Orders, Record, STDIN};
+use crate::shim::container::{ORDERS, OUT, Orders, Record, STDIN};
 use crate::shim::wire::{Identity, MAX_STDIN};
 
 /// What the engine may take to start a container.
@@ -146,6 +147,10 @@ impl DockerProvider {
             mounts.push(mount(&bind.path, &bind.path.to_string_lossy(), bind.access));
         }
         mounts.push(mount(&plan.tree, &plan.tree.to_string_lossy(), Access::Write));
+        if plan.stdout == Stdout::File {
+            let out = self.inner.home.sandbox(fence.sandbox).join("out");
+            mounts.push(mount(&out, OUT, Access::Write));
+        }
         let size = limits.scratch_bytes.map_or(String::new(), |bytes| format!(",size={bytes}"));
         let scratch = format!("rw,exec,nosuid,nodev,mode=1777{size}");
         let file = limits.file_bytes.map(|bytes| ResourcesUlimits {
@@ -329,12 +334,12 @@ impl DockerProvider {
     async fn finalize(&self, sandbox: SandboxId, stopped: Option<Receipt>) -> Result<End> {
         let name = self.name(sandbox);
         let state = self.inner.engine.state(&name).await?;
-        let (told, output_bytes) = match &state {
-            Some(_) => self.last_record(sandbox).await?,
-            None => (None, 0),
+        let told = match &state {
+            Some(_) => self.told(sandbox).await?,
+            None => Told::default(),
         };
         let by_us = stopped.is_some();
-        let (exit, reason) = told.unwrap_or(match (by_us, &state) {
+        let (exit, reason) = told.end.unwrap_or(match (by_us, &state) {
             (true, Some(_)) => (Exit::Signal(9), EndReason::Stopped),
             (true, None) => (Exit::NotStarted, EndReason::Stopped),
             (false, _) => (Exit::Unknown, EndReason::ShimLost),
@@ -344,7 +349,9 @@ impl DockerProvider {
         let container = state.as_ref().map_or(name, |state| state.id.clone());
         receipt.proven = now;
         receipt.proof = Proof::ContainerGone { container };
-        let out_of_memory = state.is_some_and(|state| state.out_of_memory);
+        // The engine knows if PID 1 itself fell, PID 1 if anybody else did.
+        let out_of_memory = told.out_of_memory || state.is_some_and(|state| state.out_of_memory);
+        let output_bytes = told.length;
         let end = End { sandbox, exit, reason, out_of_memory, at: now, output_bytes, receipt };
         self.blocking(move |inner| {
             // A container whose directory is gone has nobody to tell.
@@ -463,14 +470,23 @@ fn record(inner: &Inner, fence: &Fence, plan: &Plan, until: Moment) -> Result<(u
         end: None,
         signals: Vec::new(),
         stdin_end: None,
+        stdout: plan.stdout,
     };
     files::put_shared(&mailbox.join(ORDERS), &orders)?;
     let metadata = plan.tree.metadata().map_err(Error::io("look at", &plan.tree))?;
-    if metadata.uid() != 0 {
-        return Ok((metadata.uid(), metadata.gid()));
+    let user = match metadata.uid() {
+        0 => inner.config.user,
+        uid => (uid, metadata.gid()),
+    };
+    if metadata.uid() == 0 {
+        give(&plan.tree, user).map_err(Error::io("give the agent", &plan.tree))?;
     }
-    give(&plan.tree, inner.config.user).map_err(Error::io("give the agent", &plan.tree))?;
-    Ok(inner.config.user)
+    if plan.stdout == Stdout::File {
+        let out = inner.home.sandbox(fence.sandbox).join("out");
+        files::private_directory(&out)?;
+        give(&out, user).map_err(Error::io("give the agent", &out))?;
+    }
+    Ok(user)
 }
 
 /// Gives what belongs to root in a tree to another user, who could not write it otherwise.

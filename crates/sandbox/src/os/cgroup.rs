@@ -299,6 +299,22 @@ impl Group {
     }
 }
 
+/// How often the kernel killed something in this process's own cgroup for want of memory, as far as
+/// this process is shown it: containers are, read-only.
+pub(crate) fn own_memory_kills() -> u64 {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let counts = places(&mounts, &own).into_iter().filter_map(|(controllers, directory)| {
+        let file = match controllers.is_empty() {
+            true => "memory.events",
+            false if controllers.iter().any(|name| name == "memory") => "memory.oom_control",
+            false => return None,
+        };
+        value_of(&fs::read_to_string(directory.join(file)).ok()?, "oom_kill")
+    });
+    counts.max().unwrap_or(0)
+}
+
 /// The number after `name` in a file of `name number` lines.
 fn value_of(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())

@@ -6,6 +6,7 @@
 //!                      held.json      who is there: shim, bubblewrap, init, namespace
 //!                      control.sock   where the shim answers
 //!                      output.log, output.idx
+//!                      stdout         standard output while the agent runs, where it is a file
 //!                      end.json       how it ended, with the receipt; written once
 //! ROOT/snapshots/ID.tar.zst, ID.json
 //! ROOT/sessions/, ROOT/tombstones/    the fence

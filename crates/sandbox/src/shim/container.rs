@@ -12,36 +12,42 @@
 //! dumpable.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use belay_kernel::{Epoch, Span};
+use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open,
     pidfd_send_signal, set_dumpable_behavior, wait,
 };
 use serde::{Deserialize, Serialize};
 
+use super::growing::Growing;
 use super::init::kill_below;
 use super::lease::Lease;
+use super::wire::STDOUT;
 use crate::files;
-use crate::os::{clock, pid::ProcessRef, procfs};
+use crate::os::{cgroup, clock, pid::ProcessRef, procfs};
 use crate::output::{EndReason, Exit, Stream};
-use crate::plan::{Margins, Moment};
+use crate::plan::{Margins, Moment, Stdout};
 
 /// The orders' file, and that of standard input.
 pub(crate) const ORDERS: &str = "orders.json";
 pub(crate) const STDIN: &str = "stdin";
 
 const TICK: Duration = Duration::from_millis(25);
+/// Where a regular file as the agent's standard output is made.
+pub(crate) const OUT: &str = "/.belay/out";
+
 /// As much as fits into a line that no engine splits, even as hexadecimal digits.
 const PIECE: usize = 4 << 10;
 
@@ -59,6 +65,9 @@ pub(crate) struct Orders {
     pub(crate) signals: Vec<(u64, u8)>,
     /// Where standard input ends.
     pub(crate) stdin_end: Option<u64>,
+    /// What the agent's standard output is.
+    #[serde(default)]
+    pub(crate) stdout: Stdout,
 }
 
 impl Orders {
@@ -82,6 +91,9 @@ pub(crate) enum Record {
     /// The agent could not be executed, for this error number.
     #[serde(rename = "failed")]
     ExecFailed(i32),
+    /// The kernel killed something for want of memory, so often. Not every engine says so.
+    #[serde(rename = "memory")]
+    MemoryKills(u64),
     /// The end: how, why, and after how many bytes.
     #[serde(rename = "end")]
     End(Exit, EndReason, u64),
@@ -98,7 +110,7 @@ impl Record {
                 let bytes = pairs.map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8));
                 Some((stream, offset, at, bytes.collect::<Option<Vec<u8>>>()?))
             }
-            Self::Started | Self::ExecFailed(_) | Self::End(..) => None,
+            Self::Started | Self::ExecFailed(_) | Self::MemoryKills(_) | Self::End(..) => None,
         }
     }
 }
@@ -170,17 +182,41 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = Command::new(argv.first().cloned().unwrap_or_default());
     command.args(argv.iter().skip(1)).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    run(mailbox, command)
+    let stdout = orders.map(|orders| orders.stdout).unwrap_or_default();
+    match stdout_file(stdout) {
+        Ok(None) => run(mailbox, command, None),
+        Ok(Some((growing, file))) => {
+            command.stdout(file);
+            run(mailbox, command, Some(growing))
+        }
+        // Nothing was executed and the fault is ours, so there is no record that fits.
+        Err(_) => ExitCode::from(74),
+    }
+}
+
+/// The file that is to be the agent's standard output. It has no name by which somebody inside
+/// could find it.
+fn stdout_file(stdout: Stdout) -> io::Result<Option<(Growing, File)>> {
+    match stdout {
+        Stdout::Pipe => Ok(None),
+        Stdout::File => {
+            let path = Path::new(OUT).join(STDOUT);
+            let made = Growing::create(&path)?;
+            fs::remove_file(&path)?;
+            Ok(Some(made))
+        }
+    }
 }
 
 /// The threads come first, and wait for what they are to work on: an agent that forks to its limit
 /// would leave no room for them.
-fn run(mailbox: PathBuf, mut command: Command) -> ExitCode {
+fn run(mailbox: PathBuf, mut command: Command, file: Option<Growing>) -> ExitCode {
     let log = Log::default();
     let reason = Arc::new(Mutex::new(EndReason::Exited));
     let stdin_end = Arc::new(AtomicU64::new(u64::MAX));
     let (stdout, first) = spawn_reader(log.clone(), Stream::Stdout);
     let (stderr, second) = spawn_reader(log.clone(), Stream::Stderr);
+    let follower = file.map(|growing| Follower::spawn(log.clone(), growing));
     let (stdin, input) = mpsc::channel::<ChildStdin>();
     let (path, end) = (mailbox.join(STDIN), Arc::clone(&stdin_end));
     std::thread::spawn(move || input.recv().map(|pipe| feed(&path, pipe, &end)));
@@ -203,11 +239,16 @@ fn run(mailbox: PathBuf, mut command: Command) -> ExitCode {
     let _ = child.stdin.take().map(|pipe| stdin.send(pipe));
     let _ = child.stdout.take().map(|pipe| stdout.send(pipe.into()));
     let _ = child.stderr.take().map(|pipe| stderr.send(pipe.into()));
+    // A reader that has got no pipe by now will get none.
+    drop((stdout, stderr));
     let status = reap_until(agent);
     // What it left behind is ended; then its output is complete.
     kill_below(std::process::id(), Duration::from_secs(5));
     for reader in [first, second] {
         let _ = reader.join();
+    }
+    if let Some(follower) = follower {
+        follower.finish();
     }
     let exit = match status {
         Some(status) => match (status.terminating_signal(), status.exit_status()) {
@@ -218,6 +259,10 @@ fn run(mailbox: PathBuf, mut command: Command) -> ExitCode {
         None => Exit::Unknown,
     };
     let reason = *reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let memory_kills = cgroup::own_memory_kills();
+    if memory_kills > 0 {
+        put(&Record::MemoryKills(memory_kills));
+    }
     put(&Record::End(exit, reason, log.length()));
     match exit {
         Exit::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(255)),
@@ -233,7 +278,7 @@ fn reap_until(agent: u32) -> Option<WaitStatus> {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == agent => {
                 return Some(status);
             }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
         }
     }
@@ -254,6 +299,40 @@ fn spawn_reader(log: Log, stream: Stream) -> (mpsc::Sender<OwnedFd>, std::thread
         }
     });
     (sender, reader)
+}
+
+/// The thread that copies a file while it grows.
+struct Follower {
+    complete: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Follower {
+    fn spawn(log: Log, mut growing: Growing) -> Self {
+        let complete = Arc::new(AtomicBool::new(false));
+        let nobody_writes = Arc::clone(&complete);
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; PIECE];
+            loop {
+                // Asked before the read: then what the read does not find does not come.
+                let last = nobody_writes.load(Ordering::Acquire);
+                match growing.read(&mut buffer) {
+                    Ok(0) if last => return,
+                    Ok(0) => std::thread::park_timeout(TICK),
+                    Ok(count) => log.output(Stream::Stdout, &buffer[..count]),
+                    Err(_) => return,
+                }
+            }
+        });
+        Self { complete, thread }
+    }
+
+    /// Copies the rest, now that nobody is left who could write more.
+    fn finish(self) {
+        self.complete.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
 }
 
 /// Gives the agent what is appended to a file, up to where it is said to end.

@@ -25,6 +25,7 @@ use crate::receipt::{Proof, Receipt};
 mod child;
 mod clients;
 mod copy;
+mod follow;
 mod turn;
 
 use child::Child;

@@ -13,6 +13,7 @@
 
 pub(crate) mod container;
 pub(crate) mod ending;
+mod growing;
 pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod lease;

@@ -17,6 +17,8 @@ pub(crate) const LAUNCH: &str = "launch.json";
 pub(crate) const HELD: &str = "held.json";
 pub(crate) const END: &str = "end.json";
 pub(crate) const SOCKET: &str = "control.sock";
+/// The agent's standard output, where it is a regular file.
+pub(crate) const STDOUT: &str = "stdout";
 
 /// The longest request line.
 pub(crate) const MAX_LINE: usize = 16 << 10;

@@ -7,6 +7,7 @@
 pub(crate) mod basics;
 pub(crate) mod hostile;
 pub(crate) mod input;
+pub(crate) mod stdout;
 pub(crate) mod world;
 
 use std::future::Future;
@@ -117,6 +118,10 @@ cases! {
     hostile::leaves_zombies,
     hostile::changes_its_title,
     hostile::a_child_in_a_new_mount_namespace,
+    stdout::a_file_arrives_whole_and_in_order,
+    stdout::a_file_that_grows_is_read_while_it_grows,
+    stdout::what_children_left_in_the_file_arrives,
+    stdout::the_file_cannot_be_emptied,
     input::a_tree_that_does_not_exist,
     input::a_program_that_is_missing,
     input::a_program_that_is_not_executable,

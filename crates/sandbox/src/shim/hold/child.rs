@@ -13,9 +13,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 
 use super::copy::Pipes;
+use super::follow::Follow;
 use crate::os::bwrap::Bubblewrap;
 use crate::os::pid::ProcessRef;
-use crate::plan::MARKER;
+use crate::plan::{MARKER, Stdout};
 use crate::shim::init::{GO, InitSpec, Report, SIGNAL};
 use crate::shim::wire::Launch;
 
@@ -72,7 +73,14 @@ impl Child {
         };
         command.args(&launch.leading).arg("init").arg(spec).args(&launch.plan.argv);
         command.env_clear().envs(&launch.plan.env).env(MARKER, launch.sandbox.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (follow, stdout) = match launch.plan.stdout {
+            Stdout::Pipe => (None, Stdio::piped()),
+            Stdout::File => {
+                let (follow, file) = Follow::create()?;
+                (Some(follow), file.into())
+            }
+        };
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
         // Only what the child needs is inherited; this process has one thread, so nothing else can
         // start a process meanwhile.
         for fd in [&control_read, &status_write] {
@@ -83,7 +91,7 @@ impl Child {
             fcntl_setfd(&info_write, FdFlags::empty())?;
         }
         let mut process = command.spawn()?;
-        let pipes = Pipes::of(&mut process)?;
+        let pipes = Pipes::of(&mut process, follow)?;
         Ok(Self {
             process,
             pipes: Some(pipes),

@@ -11,15 +11,19 @@ use belay_kernel::Timestamp;
 use rustix::io::Errno;
 
 use super::child::nonblocking;
+use super::follow::Follow;
 use crate::error::Refusal;
 use crate::log::LogWriter;
 use crate::os::clock;
 use crate::output::Stream;
+use crate::plan::Moment;
 use crate::provider::More;
-use crate::shim::wire::MAX_STDIN;
+use crate::shim::wire::{MAX_STDIN, STDOUT};
 
 /// How much is read at a time: the size of a pipe.
 const READ: usize = 64 << 10;
+/// How often a file is read before somebody else has a turn.
+const GROWTH: usize = 16;
 
 /// Our ends of the agent's standard streams.
 #[derive(Default)]
@@ -27,14 +31,17 @@ pub(super) struct Pipes {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
+    /// In the place of `stdout`, where that is a regular file.
+    follow: Option<Follow>,
 }
 
 impl Pipes {
-    pub(super) fn of(child: &mut std::process::Child) -> io::Result<Self> {
+    pub(super) fn of(child: &mut std::process::Child, follow: Option<Follow>) -> io::Result<Self> {
         let pipes = Self {
             stdin: child.stdin.take().map(Into::into),
             stdout: child.stdout.take().map(Into::into),
             stderr: child.stderr.take().map(Into::into),
+            follow,
         };
         for pipe in [&pipes.stdin, &pipes.stdout, &pipes.stderr].into_iter().flatten() {
             nonblocking(pipe)?;
@@ -84,6 +91,57 @@ impl Copy {
         stdout.into_iter().chain(stderr).filter(move |_| open)
     }
 
+    /// What becomes readable when the agent's file grows, and when to look at it whatever happens.
+    pub(super) fn growth(&self) -> (Option<&OwnedFd>, Option<Moment>) {
+        let follow = self.pipes.follow.as_ref().filter(|_| self.stalled.is_none());
+        (follow.and_then(Follow::notices), follow.and_then(Follow::look_at))
+    }
+
+    /// Copies what the agent's file has grown by, if it is time to look.
+    pub(super) fn follow(&mut self) {
+        if !self.is_stalled() && self.pipes.follow.as_ref().is_some_and(Follow::is_due) {
+            self.copy_growth();
+        }
+    }
+
+    /// Copies the agent's file to its end, now that nobody is left who could make it grow, and lets
+    /// go of it.
+    pub(super) fn follow_to_the_end(&mut self) {
+        if !self.is_stalled() && self.copy_growth() {
+            self.pipes.follow = None;
+            let _ = std::fs::remove_file(STDOUT);
+        }
+    }
+
+    /// Copies what there is of the agent's file, within bounds. Says whether that was all.
+    fn copy_growth(&mut self) -> bool {
+        let Some(follow) = &mut self.pipes.follow else { return false };
+        for turn in 0..GROWTH {
+            match follow.file.read(&mut self.buffer) {
+                Ok(count) if count > 0 => {
+                    let bytes = &self.buffer[..count];
+                    let at = clock::now();
+                    if let Err((written, _)) = self.log.append(Stream::Stdout, at, bytes) {
+                        let rest = bytes[written..].to_vec();
+                        self.stalled = Some((Stream::Stdout, at, rest));
+                        follow.look_soon();
+                        return false;
+                    }
+                }
+                Ok(_) => {
+                    follow.rest(turn > 0);
+                    return true;
+                }
+                Err(_) => {
+                    self.pipes.follow = None;
+                    return true;
+                }
+            }
+        }
+        follow.look_soon();
+        false
+    }
+
     /// The pipe to write to, if there is something to write.
     pub(super) fn writable(&self) -> Option<&OwnedFd> {
         self.pipes.stdin.as_ref().filter(|_| !self.pending.is_empty())
@@ -95,7 +153,15 @@ impl Copy {
 
     /// Whether both output streams are at their end and all of it is in the log.
     pub(super) const fn is_drained(&self) -> bool {
-        self.pipes.stdout.is_none() && self.pipes.stderr.is_none() && self.stalled.is_none()
+        self.pipes.stdout.is_none()
+            && self.pipes.stderr.is_none()
+            && !self.is_following()
+            && self.stalled.is_none()
+    }
+
+    /// Whether there is a file of which something may not be in the log yet.
+    pub(super) const fn is_following(&self) -> bool {
+        self.pipes.follow.is_some()
     }
 
     /// Tries again to write what could not be written.

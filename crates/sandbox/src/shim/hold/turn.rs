@@ -37,6 +37,7 @@ enum Source {
     Timer,
     Status,
     Output(Stream),
+    Growth,
     Input,
     Listener,
     Client(usize),
@@ -81,7 +82,8 @@ impl Hold {
             Waiting::Request | Waiting::Started | Waiting::End => None,
         });
         let retry = self.copy.is_stalled().then(|| now.after(RETRY_TICK));
-        stage.into_iter().chain(watchers).chain(retry).min()
+        let (_, look_at) = self.copy.growth();
+        stage.into_iter().chain(watchers).chain(retry).chain(look_at).min()
     }
 
     fn wait(&self, timer: &OwnedFd) -> Vec<Source> {
@@ -95,6 +97,9 @@ impl Hold {
         }
         for (stream, pipe) in self.copy.readable() {
             watched.push((Source::Output(stream), pipe.as_fd(), PollFlags::IN));
+        }
+        if let (Some(notices), _) = self.copy.growth() {
+            watched.push((Source::Growth, notices.as_fd(), PollFlags::IN));
         }
         if let Some(pipe) = self.copy.writable() {
             watched.push((Source::Input, pipe.as_fd(), PollFlags::OUT));
@@ -128,7 +133,11 @@ impl Hold {
 
     fn handle(&mut self, source: Source) {
         match source {
-            Source::Timer => self.copy.retry(),
+            Source::Timer => {
+                self.copy.retry();
+                self.copy.follow();
+            }
+            Source::Growth => self.copy.follow(),
             Source::Status => self.hear_report(),
             Source::Output(stream) => self.copy.read(stream),
             Source::Input => self.copy.write(),
@@ -217,14 +226,16 @@ impl Hold {
                     return false;
                 };
                 self.drain();
-                let drained = self.copy.is_drained() || now.since(since) > DRAIN_LIMIT;
-                drained && self.finish(reason, proof)
+                // A pipe may be held open by somebody outside; a file ends where it ends.
+                let late = now.since(since) > DRAIN_LIMIT && !self.copy.is_following();
+                (late || self.copy.is_drained()) && self.finish(reason, proof)
             }
         }
     }
 
-    /// Reads what is left in the pipes; their writers are gone, so it is not much.
+    /// Reads what is left in the pipes and in the file; their writers are gone.
     fn drain(&mut self) {
+        self.copy.follow_to_the_end();
         for _ in 0..64 {
             let open: Vec<Stream> = self.copy.readable().map(|(stream, _)| stream).collect();
             if open.is_empty() {
