@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 /// A call of git that did not do what was asked.
@@ -199,15 +200,36 @@ impl Call {
         }
     }
 
+    /// Runs it and returns the first `limit` bytes that it prints, and one more if there are more.
+    pub async fn bounded(mut self, limit: usize) -> Result<Vec<u8>, GitError> {
+        let command = self.name();
+        let mut child = self.command.spawn().map_err(GitError::Start)?;
+        let mut printed = Vec::new();
+        let read = async {
+            if let Some(stdout) = child.stdout.take() {
+                stdout.take(limit as u64 + 1).read_to_end(&mut printed).await?;
+            }
+            if printed.len() > limit {
+                child.start_kill()?;
+            }
+            child.wait_with_output().await
+        };
+        let output = match tokio::time::timeout(self.limit, read).await {
+            Ok(output) => output.map_err(GitError::Start)?,
+            Err(_) => return Err(GitError::Timeout { command, limit: self.limit }),
+        };
+        match output.status.success() || printed.len() > limit {
+            true => Ok(printed),
+            false => Err(failed(command, &output)),
+        }
+    }
+
     /// Runs it and returns what it printed, without the last line's end.
     pub async fn text(self) -> Result<String, GitError> {
         let command = self.name();
         let output = self.output().await?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let lines: Vec<_> = said.lines().rev().take(3).collect();
-            let message = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
-            return Err(GitError::Failed { command, status: output.status.to_string(), message });
+            return Err(failed(command, &output));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').into())
     }
@@ -218,4 +240,12 @@ impl Call {
         let printed = self.text().await?;
         printed.parse().map_err(|_| GitError::Unexpected { command, printed })
     }
+}
+
+/// A failure, with the last of what git said.
+fn failed(command: String, output: &Output) -> GitError {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = said.lines().rev().take(3).collect();
+    let message = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+    GitError::Failed { command, status: output.status.to_string(), message }
 }

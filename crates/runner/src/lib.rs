@@ -1,9 +1,38 @@
-//! The machine's side: what a runner does with working trees and with what is to be published.
+//! The machine's side: claims attempts, prepares their trees, launches and watches their agents,
+//! reports what they print, publishes what they leave, and ends them.
+//!
+//! A [`Runner`] speaks to control through a port, to sandboxes through providers, to git through a
+//! [`Workspace`]. It keeps nothing in memory that cannot be had again from these and its directory.
 
+mod any_provider;
+mod beat;
+mod board;
+mod config;
+mod driver;
+mod files;
 mod git;
+mod git_workspace;
+mod inspect;
+mod journal;
+mod launch;
+mod mask;
+mod program;
 mod publish;
+mod runner;
+mod shared;
 mod tree;
+mod workspace;
 
+pub use any_provider::AnyProvider;
+pub use config::RunnerConfig;
 pub use git::{Git, GitError};
+pub use git_workspace::GitWorkspace;
 pub use publish::{Publisher, Said};
-pub use tree::{Base, BaseCommit, Dirty, Import, Kept, Tree, TreeError, TreeRequest, Trees};
+pub use runner::Runner;
+pub use tree::Trees;
+pub use workspace::{Base, Dirty, Import, Kept, Tree, TreeError, TreeRequest, Workspace};
+
+/// The hash by which an attempt's token is known: BLAKE3, in hexadecimal.
+pub fn token_hash(token: &str) -> String {
+    blake3::hash(token.as_bytes()).to_hex().to_string()
+}

@@ -68,13 +68,10 @@ impl<'a> Publisher<'a> {
             Err(GitError::Timeout { .. }) => return Ok(Said::Nothing),
             Err(error) => return Err(error),
         };
-        // Porcelain: one line per ref, `!` for a refusal; without one the remote never answered.
         let printed = String::from_utf8_lossy(&output.stdout);
-        let answered =
-            |flag: char| printed.lines().any(|line| line.starts_with(&format!("{flag}\t")));
         Ok(match output.status.success() {
             true => Said::Landed,
-            false if answered('!') => Said::Refused,
+            false if refused(&printed) => Said::Refused,
             false => Said::Nothing,
         })
     }
@@ -102,6 +99,12 @@ impl<'a> Publisher<'a> {
 
     async fn contains(&self, tip: CommitId, commit: CommitId) -> Result<bool, GitError> {
         self.fetch().await?;
+        let asked = format!("{commit}^{{commit}}");
+        let known = self.git.ours(self.mirror).args(["cat-file", "-e", &asked]).output().await?;
+        if !known.status.success() {
+            // What came with the tip would be here.
+            return Ok(false);
+        }
         let (tip, commit) = (tip.to_string(), commit.to_string());
         let asked = ["merge-base", "--is-ancestor", &commit, &tip];
         let output = self.git.ours(self.mirror).args(asked).output().await?;
@@ -127,5 +130,29 @@ impl<'a> Publisher<'a> {
         let words = ["commit-tree", &tree, "-p", &parent, "-m", &message];
         let fence = self.git.ours(self.mirror).args(words).commit().await?;
         self.push_commit(fence, push.expected).await
+    }
+}
+
+/// Whether a push was refused for certain, by its porcelain: one line per ref, `!` for a failure.
+/// A failure without an answer of the remote (`[remote failure]`) is none: it may still land.
+fn refused(printed: &str) -> bool {
+    let mut answers = printed.lines().filter_map(|line| line.strip_prefix("!\t"));
+    answers.any(|answer| {
+        let summary = answer.split('\t').nth(1).unwrap_or_default();
+        summary.starts_with("[rejected]") || summary.starts_with("[remote rejected]")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_is_a_refusal() {
+        let line = |summary: &str| format!("To x\n!\tabc:refs/heads/b\t{summary}\nDone");
+        assert!(refused(&line("[rejected] (stale info)")));
+        assert!(refused(&line("[remote rejected] (pre-receive hook declined)")));
+        assert!(!refused(&line("[remote failure] (remote failed to report status)")));
+        assert!(!refused("To x\n*\tabc:refs/heads/b\t[new branch]\nDone"));
     }
 }

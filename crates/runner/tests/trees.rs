@@ -6,12 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use belay_kernel::publish::{CommitId, Push, PushOutcome, Remote, Settling, settle};
-use belay_kernel::{AttemptNumber, TaskId};
+use belay_kernel::{AttemptNumber, SessionId, TaskId};
 use belay_runner::{
     Base, Dirty, Git, Import, Kept, Publisher, Said, Tree, TreeError, TreeRequest, Trees,
 };
 
 const TASK: TaskId = TaskId::from_bits(42);
+const SESSION: SessionId = SessionId::from_bits(7);
 const ONE: AttemptNumber = AttemptNumber(1);
 
 /// A machine with a person's repository and a runner's directory.
@@ -69,11 +70,12 @@ impl Machine {
 
     fn request(&self) -> TreeRequest {
         TreeRequest {
-            task: TASK,
-            base: Base::Path(self.base()),
+            session: SESSION,
+            base: Some(Base::Path(self.base())),
             from: None,
             branch: format!("belay/{TASK}"),
             dirty: Dirty::Refuse,
+            kept: None,
         }
     }
 
@@ -82,7 +84,7 @@ impl Machine {
     }
 
     async fn keep(&self, tree: &Tree) -> Kept {
-        self.trees.keep(tree, ONE).await.unwrap()
+        self.trees.keep(tree, TASK, ONE, None).await.unwrap()
     }
 
     fn refs(&self) -> String {
@@ -162,7 +164,7 @@ async fn committed_and_uncommitted_work_is_kept_with_modes_and_links() {
     assert_eq!(git(&tree.mirror, &["rev-parse", &reference]), kept.commit.to_string());
     assert_eq!(machine.refs(), before, "the base knows nothing of it");
 
-    machine.trees.remove(&tree).await.unwrap();
+    machine.trees.remove(tree.session).unwrap();
     assert!(!tree.path.exists());
     assert_eq!(show(&tree.mirror, kept.commit, "committed.txt"), "1", "it outlives its tree");
 }
@@ -172,8 +174,8 @@ async fn a_tree_without_changes_keeps_its_base_commit() {
     let machine = Machine::new();
     let tree = machine.tree().await;
     let kept = machine.keep(&tree).await;
-    assert_eq!((kept.commit, kept.changed), (tree.base.0, false));
-    assert_eq!(machine.trees.diff(&tree, kept.commit).await.unwrap(), "");
+    assert_eq!((kept.commit, kept.changed), (tree.base, false));
+    assert_eq!(machine.trees.diff(&tree, kept.commit).await.unwrap(), b"");
 }
 
 #[tokio::test]
@@ -183,6 +185,7 @@ async fn the_diff_is_read_without_the_agents_configuration() {
     write(&tree.path.join("a.txt"), "changed\n");
     let kept = machine.keep(&tree).await;
     let diff = machine.trees.diff(&tree, kept.commit).await.unwrap();
+    let diff = String::from_utf8(diff).unwrap();
     assert!(diff.contains("-a\n+changed"), "{diff}");
 }
 
@@ -213,11 +216,11 @@ async fn a_tree_starts_from_a_branch_a_tag_or_a_commit() {
     write(&base.join("other.txt"), "o");
     git(&base, &["add", "."]);
     git(&base, &["commit", "--quiet", "-m", "other"]);
-    for (from, has_other) in [("trunk", false), ("v1", false), ("other", true), (&first, false)] {
-        let request = TreeRequest { from: Some(from.into()), ..machine.request() };
+    let starts = [("trunk", false), ("v1", false), ("other", true), (&*first, false)];
+    for (session, (from, has_other)) in (1..).map(SessionId::from_bits).zip(starts) {
+        let request = TreeRequest { session, from: Some(from.into()), ..machine.request() };
         let tree = machine.trees.prepare(&request).await.unwrap();
         assert_eq!(tree.path.join("other.txt").exists(), has_other, "{from}");
-        machine.trees.remove(&tree).await.unwrap();
     }
 }
 
@@ -229,7 +232,7 @@ async fn what_cannot_be_a_base_is_refused_with_a_sentence() {
     std::fs::create_dir_all(&empty).unwrap();
     git(&empty, &["init", "--quiet"]);
     let from = |from: &str| TreeRequest { from: Some(from.into()), ..machine.request() };
-    let at = |path: &Path| TreeRequest { base: Base::Path(path.into()), ..machine.request() };
+    let at = |path: &Path| TreeRequest { base: Some(Base::Path(path.into())), ..machine.request() };
     let branch = |branch: &str| TreeRequest { branch: branch.into(), ..machine.request() };
     for (request, sentence) in [
         (at(&nowhere), "is not a git repository"),
@@ -402,7 +405,7 @@ async fn a_push_lands_only_where_it_expects_to() {
     assert_eq!(publisher.look().await.unwrap(), Some(kept.commit));
     assert_eq!(publisher.remote_of(push).await, Remote::HasCommit);
 
-    let late = Push { commit: tree.base.0, expected: None };
+    let late = Push { commit: tree.base, expected: None };
     assert_eq!(publisher.push(late).await.unwrap(), Said::Refused);
     assert_eq!(publisher.look().await.unwrap(), Some(kept.commit));
 }
@@ -500,7 +503,7 @@ async fn after_a_fence_push_the_killed_push_can_never_land() {
     );
     // The hook of the fence push must not wait: only the late one does.
     script(&path.join("hooks/pre-receive"), "#!/bin/sh\nexit 0\n");
-    assert_eq!(publisher.fence(push, tree.base.0).await.unwrap(), Said::Landed);
+    assert_eq!(publisher.fence(push, tree.base).await.unwrap(), Said::Landed);
     let settled = settle(push, publisher.remote_of(push).await);
     assert_eq!(settled, Settling::Settled(PushOutcome::NotPushed));
 
@@ -540,7 +543,7 @@ async fn a_ref_that_moved_on_from_the_commit_still_has_it() {
 async fn a_base_elsewhere_is_fetched_by_its_url() {
     let machine = Machine::new();
     let url = format!("file://{}", machine.base().display());
-    let request = TreeRequest { base: Base::Url(url), ..machine.request() };
+    let request = TreeRequest { base: Some(Base::Url(url)), ..machine.request() };
     let tree = machine.trees.prepare(&request).await.unwrap();
     assert_eq!(std::fs::read_to_string(tree.path.join("a.txt")).unwrap(), "a\n");
 }

@@ -1,0 +1,72 @@
+//! The beat: one for everything that this runner has, and what its answers mean for the leases.
+//!
+//! A lease is counted from a reading of the clock that was taken before the beat was sent. A beat
+//! that fails is sent again soon; meanwhile the shims hold the leases they have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use belay_api::port::{Beat, Beaten, Port, PortError};
+use belay_sandbox::{Error, Moment, Provider};
+use tokio::task::JoinSet;
+
+use crate::board::{Place, Standing};
+use crate::shared::{Shared, sleep};
+
+/// Beats until control does not know this runner any more.
+pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
+    shared: Arc<Shared<C, P, W>>,
+) {
+    let limits = shared.config.limits;
+    let mut renewals = JoinSet::new();
+    loop {
+        while renewals.try_join_next().is_some() {}
+        let places = shared.board.list();
+        let moments: BTreeMap<&String, Moment> =
+            shared.providers.iter().map(|(name, provider)| (name, provider.moment())).collect();
+        let attempts = places.iter().map(|(who, place)| (*who, place.status)).collect();
+        match shared.port.beat(Beat { runner: shared.config.runner, attempts }).await {
+            Ok(answers) => {
+                for ((who, place), answer) in places.iter().zip(answers) {
+                    let Some(moment) = moments.get(&place.provider) else { continue };
+                    match answer {
+                        Beaten::Current { lease } => {
+                            let until = moment.after(lease);
+                            shared.board.stands(*who, Standing::Until(until));
+                            renewals.spawn(renew(Arc::clone(&shared), place.clone(), until));
+                        }
+                        // Its driver kills at once.
+                        Beaten::Fenced => shared.board.stands(*who, Standing::Fenced),
+                    }
+                }
+                tokio::select! {
+                    biased;
+                    () = shared.board.entered.notified() => {}
+                    () = sleep(limits.heartbeat_interval) => {}
+                }
+            }
+            Err(PortError::Unavailable(why)) => {
+                tracing::warn!(why, "a beat was not answered");
+                sleep(limits.renewal_retry).await;
+            }
+            Err(error @ (PortError::Fenced | PortError::Gone | PortError::Refused(_))) => {
+                tracing::warn!(%error, "control does not know this runner");
+                return;
+            }
+        }
+    }
+}
+
+/// Passes a renewed lease on to the shim.
+async fn renew<C: Port, P: Provider, W: Send + Sync + 'static>(
+    shared: Arc<Shared<C, P, W>>,
+    place: Place,
+    until: Moment,
+) {
+    let Some(provider) = shared.providers.get(&place.provider) else { return };
+    match provider.renew(&place.fence, until).await {
+        // One that is not made yet, or has ended, has no lease to renew.
+        Ok(()) | Err(Error::Refused(_)) => {}
+        Err(error) => tracing::warn!(sandbox = %place.fence.sandbox, %error, "a lease"),
+    }
+}

@@ -1,0 +1,114 @@
+//! The board: which attempts this runner speaks for, how their agents are, and how long their
+//! leases last. Drivers enter their attempts and read their leases; the beat reads the attempts and
+//! writes the leases.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use belay_api::port::Who;
+use belay_kernel::HeartbeatStatus;
+use belay_sandbox::{Fence, Moment};
+use tokio::sync::{Notify, watch};
+
+/// How an attempt stands, by the last beat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// No beat was answered yet.
+    Unknown,
+    /// Its lease lasts until then.
+    Until(Moment),
+    /// It is not current any more.
+    Fenced,
+}
+
+/// An attempt on the board.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) fence: Fence,
+    pub(crate) provider: String,
+    pub(crate) status: HeartbeatStatus,
+    standing: watch::Sender<Standing>,
+}
+
+/// All attempts that this runner speaks for.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    places: Mutex<BTreeMap<Who, Place>>,
+    /// Somebody entered.
+    pub(crate) entered: Notify,
+}
+
+impl Board {
+    fn places(&self) -> MutexGuard<'_, BTreeMap<Who, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters an attempt, for as long as the ticket is held.
+    pub(crate) fn enter(self: &Arc<Self>, who: Who, fence: Fence, provider: &str) -> Ticket {
+        let (standing, read) = watch::channel(Standing::Unknown);
+        let status = HeartbeatStatus::Running;
+        let place = Place { fence, provider: provider.into(), status, standing };
+        self.places().insert(who, place);
+        self.entered.notify_one();
+        Ticket { board: Arc::clone(self), who, standing: read }
+    }
+
+    /// Whether somebody acts for this attempt.
+    pub(crate) fn has(&self, who: Who) -> bool {
+        self.places().contains_key(&who)
+    }
+
+    /// Every attempt, in order.
+    pub(crate) fn list(&self) -> Vec<(Who, Place)> {
+        self.places().iter().map(|(who, place)| (*who, place.clone())).collect()
+    }
+
+    /// Writes down what a beat was answered with.
+    pub(crate) fn stands(&self, who: Who, standing: Standing) {
+        if let Some(place) = self.places().get(&who) {
+            place.standing.send_replace(standing);
+        }
+    }
+}
+
+/// An attempt's place on the board, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    board: Arc<Board>,
+    who: Who,
+    standing: watch::Receiver<Standing>,
+}
+
+impl Ticket {
+    /// Says how the agent is.
+    pub(crate) fn status(&self, status: HeartbeatStatus) {
+        if let Some(place) = self.board.places().get_mut(&self.who) {
+            place.status = status;
+        }
+    }
+
+    /// The end of the lease, once a beat was answered.
+    pub(crate) async fn until(&self) -> Moment {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|standing| matches!(standing, Standing::Until(_))).await;
+        match known.map(|standing| *standing) {
+            Ok(Standing::Until(until)) => until,
+            // The board goes only with the runner.
+            Ok(Standing::Unknown | Standing::Fenced) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the attempt is not current any more.
+    pub(crate) async fn fenced(&self) {
+        let mut standing = self.standing.clone();
+        if standing.wait_for(|standing| *standing == Standing::Fenced).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.board.places().remove(&self.who);
+    }
+}

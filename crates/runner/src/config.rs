@@ -1,0 +1,34 @@
+//! How a runner is set up.
+
+use std::path::PathBuf;
+
+use belay_kernel::{Limits, RunnerId};
+
+/// How a [`Runner`](crate::Runner) is set up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunnerConfig {
+    /// Its id, which it keeps over restarts.
+    pub runner: RunnerId,
+    /// Its name.
+    pub name: String,
+    /// Its version, as it tells control.
+    pub version: String,
+    /// Its own directory: homes of sessions and files of attempts. Must be hidden from agents.
+    pub root: PathBuf,
+    /// How many attempts it has at a time.
+    pub slots: u32,
+    /// The roles that it works for.
+    pub roles: Vec<String>,
+    /// Where agents reach Belay.
+    pub url: String,
+    /// What programs are searched in, here and by agents: the runner's own `PATH`.
+    pub path: String,
+    /// Directories that sandboxes hide besides the usual ones: a program below one is shown.
+    pub hidden: Vec<PathBuf>,
+    /// What each sandbox may use.
+    pub sandbox: belay_sandbox::Limits,
+    /// How often it beats and how soon it tries again; an attempt brings its own for the rest.
+    pub limits: Limits,
+    /// Whether work may be published from sandboxes that do not hide the person's files.
+    pub publish_without_isolation: bool,
+}

@@ -1,0 +1,380 @@
+//! Following an agent's output: reading it, writing what the agent is to be told, and reporting it.
+//!
+//! ```text
+//!  sandbox ─attach─► reading ─items─► report ─► control
+//!     ▲ write          │ journal
+//!     └────────────────┘◄── answers
+//! ```
+
+use std::collections::BTreeSet;
+
+use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn};
+use belay_api::port::{Asked, Port};
+use belay_kernel::{Cause, QuestionId, Span};
+use belay_sandbox::{End, EndReason, Error, More, Output, Provider, Refusal};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::act::Answers;
+use super::attempt::{Attempt, Halt, chain};
+use super::reading::Reading;
+use super::report::{Item, report};
+use crate::board::Ticket;
+use crate::journal::{Journal, What};
+use crate::mask::Secrets;
+use crate::shared::{duration, sleep};
+use crate::workspace::Workspace;
+
+/// How much is read at a time.
+const READ: usize = 256 << 10;
+/// How many pieces wait to be reported: what is read ahead while control does not answer.
+const AHEAD: usize = 64;
+/// How long one look at the output waits.
+const LOOK: Span = Span::from_secs(5);
+/// How soon standard input that the agent did not take is tried again.
+const STDIN_RETRY: Span = Span::from_millis(100);
+/// How much standard input is written at a time.
+const STDIN_MOST: usize = 128 << 10;
+/// How often a failing provider is asked again before the attempt is given up.
+const LOOKS: u32 = 30;
+
+/// What is being run.
+pub(super) struct Run<'a> {
+    pub(super) agent: Agent,
+    pub(super) launch: &'a Launch,
+    pub(super) secrets: &'a Secrets,
+}
+
+/// How it ended.
+pub(super) struct Ended {
+    pub(super) judgement: Judgement,
+    pub(super) end: End,
+    /// What the sandbox lost of its output.
+    pub(super) missing: Vec<(u64, u64)>,
+}
+
+/// Follows an agent to its end, and speaks with it.
+pub(super) async fn live<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    run: &Run<'_>,
+    stdin: &Stdin,
+    ticket: &Ticket,
+    mut answers: Answers,
+) -> Result<Ended, Halt> {
+    let mut from = attempt.assignment.acknowledged;
+    loop {
+        let journal = Journal::open(&attempt.files.journal()).map_err(|e| Halt::file(&e))?;
+        let reading = Reading::new(run.agent, run.launch, run.secrets, from, journal.answers());
+        let (items, reported) = mpsc::channel(AHEAD);
+        let follow = Follow {
+            attempt,
+            provider: attempt.provider()?,
+            reading,
+            items,
+            talk: Some(Talk::new(journal, stdin, ticket)?),
+            errors: 0,
+        };
+        let both = async {
+            tokio::try_join!(
+                biased;
+                follow.run(Some(&mut answers)),
+                report(attempt, from, reported),
+            )
+        };
+        match both.await {
+            Ok((ended, ())) => return Ok(ended),
+            Err(Halt::Realign(next)) => from = next,
+            Err(halt) => return Err(halt),
+        }
+    }
+}
+
+/// Reads the output of a sandbox that ended, and reports what is not durable yet.
+pub(super) async fn drain<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    run: &Run<'_>,
+) -> Result<Ended, Halt> {
+    let mut from = attempt.assignment.acknowledged;
+    loop {
+        let journal = Journal::open(&attempt.files.journal()).map_err(|e| Halt::file(&e))?;
+        let reading = Reading::new(run.agent, run.launch, run.secrets, from, journal.answers());
+        let (items, reported) = mpsc::channel(AHEAD);
+        let provider = attempt.provider()?;
+        let follow = Follow { attempt, provider, reading, items, talk: None, errors: 0 };
+        let both =
+            async { tokio::try_join!(biased; follow.run(None), report(attempt, from, reported)) };
+        match both.await {
+            Ok((ended, ())) => return Ok(ended),
+            Err(Halt::Realign(next)) => from = next,
+            Err(halt) => return Err(halt),
+        }
+    }
+}
+
+/// What is said to a living agent.
+struct Talk<'a> {
+    journal: Journal,
+    ticket: &'a Ticket,
+    /// Whether standard input is closed after what is in the journal.
+    whole: bool,
+    written: usize,
+    closed: bool,
+    quiet_since: Instant,
+    stopped: bool,
+    asked: BTreeSet<QuestionId>,
+    waiting: Vec<(QuestionId, String)>,
+}
+
+impl<'a> Talk<'a> {
+    fn new(mut journal: Journal, stdin: &Stdin, ticket: &'a Ticket) -> Result<Self, Halt> {
+        let (bytes, whole) = match stdin {
+            Stdin::Whole(bytes) => (bytes, true),
+            Stdin::Open(bytes) => (bytes, false),
+        };
+        if !journal.has(&What::Initial) {
+            journal.add(What::Initial, 0, bytes).map_err(|error| Halt::file(&error))?;
+        }
+        Ok(Self {
+            journal,
+            ticket,
+            whole,
+            written: 0,
+            closed: false,
+            quiet_since: Instant::now(),
+            stopped: false,
+            asked: BTreeSet::new(),
+            waiting: Vec::new(),
+        })
+    }
+}
+
+/// One way through an agent's output.
+struct Follow<'a, 'b, C, P, W> {
+    attempt: &'a Attempt<'b, C, P, W>,
+    provider: &'a P,
+    reading: Reading,
+    items: mpsc::Sender<Item>,
+    /// Nothing if the sandbox has ended and is only read.
+    talk: Option<Talk<'a>>,
+    errors: u32,
+}
+
+impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
+    async fn run(mut self, mut answers: Option<&mut Answers>) -> Result<Ended, Halt> {
+        loop {
+            let wait = self.tend().await?;
+            let sandbox = self.attempt.fence.sandbox;
+            let look = self.provider.attach(sandbox, self.reading.taken, READ, wait);
+            tokio::select! {
+                biased;
+                Some(answer) = next_answer(answers.as_deref_mut()) => {
+                    if let Some(talk) = &mut self.talk {
+                        talk.waiting.push(answer);
+                    }
+                }
+                output = look => if let Some(ended) = self.take(output).await? {
+                    return Ok(ended);
+                },
+            }
+        }
+    }
+
+    /// Takes what a look showed; the end, if it is one.
+    async fn take(&mut self, output: belay_sandbox::Result<Output>) -> Result<Option<Ended>, Halt> {
+        let output = match output {
+            Ok(output) => output,
+            Err(Error::Refused(Refusal::NotFound { .. })) => {
+                return Err(Halt::failed(Cause::Lost, "the sandbox is not on this machine"));
+            }
+            Err(error) if self.errors < LOOKS => {
+                tracing::warn!(who = ?self.attempt.assignment.who, error = chain(&error), "look");
+                self.errors += 1;
+                sleep(self.attempt.shared.config.limits.renewal_retry).await;
+                return Ok(None);
+            }
+            Err(error) => return Err(Halt::failed(Cause::Infrastructure, chain(&error))),
+        };
+        self.errors = 0;
+        if !output.chunks.is_empty()
+            && let Some(talk) = &mut self.talk
+        {
+            talk.quiet_since = Instant::now();
+        }
+        for chunk in &output.chunks {
+            for item in self.reading.take(chunk) {
+                hand(&self.items, item).await?;
+            }
+        }
+        let Some(end) = output.end else { return Ok(None) };
+        let (judgement, items) = self.reading.finish(end.at, exit_of(&end), end.output_bytes);
+        for item in items {
+            hand(&self.items, item).await?;
+        }
+        let missing = std::mem::take(&mut self.reading.missing);
+        Ok(Some(Ended { judgement, end, missing }))
+    }
+
+    /// Does what is to be done between two looks, and says how long the next one may wait.
+    async fn tend(&mut self) -> Result<Span, Halt> {
+        let writes = std::mem::take(&mut self.reading.writes);
+        let Some(talk) = &mut self.talk else { return Ok(LOOK) };
+        for write in writes {
+            let what = What::Write(write.number);
+            if !talk.journal.has(&what) {
+                let at = self.reading.reader.taken();
+                let added = talk.journal.add(what, at, &write.bytes);
+                added.map_err(|error| Halt::file(&error))?;
+            }
+        }
+        talk.ticket.status(self.reading.status());
+        let mut items = Vec::new();
+        if self.reading.is_caught_up() {
+            hand_answers(self.attempt, &mut self.reading, talk, &mut items)?;
+            ask_held(self.attempt, &self.reading, talk, &mut items);
+        }
+        for item in items {
+            hand(&self.items, item).await?;
+        }
+        let left = self.write_stdin().await;
+        let quiet = self.end_when_quiet().await;
+        Ok(left.min(quiet))
+    }
+
+    /// Writes what the journal has and the agent has not; says when to try again.
+    async fn write_stdin(&mut self) -> Span {
+        let Some(talk) = &mut self.talk else { return LOOK };
+        let rest = &talk.journal.stdin()[talk.written..];
+        let ends = talk.whole || matches!(self.reading.reader.turn(), Turn::Ended(_));
+        if talk.closed || (rest.is_empty() && !ends) {
+            return LOOK;
+        }
+        let part = &rest[..rest.len().min(STDIN_MOST)];
+        let is_last = ends && part.len() == rest.len();
+        let more = if is_last { More::Ends } else { More::Follows };
+        let offset = talk.written as u64;
+        match self.provider.write(&self.attempt.fence, offset, part, more).await {
+            Ok(next) => {
+                let end = talk.written + part.len();
+                talk.written = usize::try_from(next).unwrap_or(usize::MAX).min(end);
+                talk.closed = is_last && talk.written == end;
+                let is_done = talk.written == talk.journal.stdin().len();
+                if is_done && (talk.closed || !ends) { LOOK } else { STDIN_RETRY }
+            }
+            Err(Error::Refused(_)) => {
+                // Closed, or ended: nothing can be written any more.
+                talk.closed = true;
+                LOOK
+            }
+            Err(_) => STDIN_RETRY,
+        }
+    }
+
+    /// Ends an agent that said how its turn ended and stays, once it is quiet; says how long it may
+    /// still be.
+    async fn end_when_quiet(&mut self) -> Span {
+        let Some(talk) = &mut self.talk else { return LOOK };
+        if talk.stopped || !matches!(self.reading.reader.turn(), Turn::Ended(_)) {
+            return LOOK;
+        }
+        let limits = &self.attempt.assignment.limits;
+        let allowed = duration(limits.quiet_exit);
+        let left = allowed.saturating_sub(talk.quiet_since.elapsed());
+        if !left.is_zero() {
+            let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            return LOOK.min(Span::from_millis(ms.max(1)));
+        }
+        match self.provider.stop(&self.attempt.fence, limits.stop_grace).await {
+            Ok(_) => talk.stopped = true,
+            Err(error) => {
+                tracing::warn!(who = ?self.attempt.assignment.who, error = chain(&error), "stop");
+            }
+        }
+        LOOK
+    }
+}
+
+/// Hands something to the reporter.
+async fn hand(items: &mpsc::Sender<Item>, item: Item) -> Result<(), Halt> {
+    // The reporter lets go of its end only with an error, which is then what both end with.
+    items.send(item).await.map_err(|_| Halt::Refused("reports ended".into()))
+}
+
+/// The next answer; never one if there can be none.
+async fn next_answer(answers: Option<&mut Answers>) -> Option<(QuestionId, String)> {
+    match answers {
+        Some(answers) => match answers.recv().await {
+            Some(answer) => Some(answer),
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Hands the answers that came to the reader, and to the journal for the agent. An answer that the
+/// agent could not understand becomes a question again.
+fn hand_answers<C: Port, P: Provider, W>(
+    attempt: &Attempt<'_, C, P, W>,
+    reading: &mut Reading,
+    talk: &mut Talk<'_>,
+    items: &mut Vec<Item>,
+) -> Result<(), Halt> {
+    for (id, text) in std::mem::take(&mut talk.waiting) {
+        let named = |question: &&belay_agent::Question| {
+            let round = talk.journal.refused(&question.key);
+            attempt.question_id(&question.key.to_string(), round) == id
+        };
+        let held = reading.reader.questions().find(named).map(|question| question.key.clone());
+        if let Some(key) = held {
+            let at = reading.reader.taken();
+            let added = match reading.reader.answer(&key, &text) {
+                Ok(bytes) => talk.journal.add(What::Answer { key, text }, at, &bytes),
+                Err(AnswerRefusal::NotAnOption) => talk.journal.add(What::Refused { key }, at, &[]),
+                Err(AnswerRefusal::NotHeld) => Ok(()),
+            };
+            added.map_err(|error| Halt::file(&error))?;
+        }
+        // What is not held any more was answered before, or needs no answer.
+        items.push(Item::Delivered(id));
+    }
+    Ok(())
+}
+
+/// Asks what the agent holds open and was not asked yet.
+fn ask_held<C: Port, P: Provider, W>(
+    attempt: &Attempt<'_, C, P, W>,
+    reading: &Reading,
+    talk: &mut Talk<'_>,
+    items: &mut Vec<Item>,
+) {
+    for question in reading.reader.questions() {
+        let round = talk.journal.refused(&question.key);
+        let id = attempt.question_id(&question.key.to_string(), round);
+        if talk.asked.insert(id) {
+            let text = match round {
+                0 => question.text.to_string(),
+                _ => format!("Please answer with one of the options. {}", question.text),
+            };
+            let secrets = &reading.secrets;
+            let options = question.options.iter().map(|option| secrets.text(option)).collect();
+            let asked = Asked { question: id, text: secrets.text(&text), options, held: true };
+            items.push(Item::Ask(asked));
+        }
+    }
+}
+
+/// How the agent's process ended, in the words of its adapter.
+const fn exit_of(end: &End) -> Exit {
+    match (end.reason, end.exit) {
+        (EndReason::Stopped, _) => Exit::Ended,
+        (EndReason::Exited | EndReason::StartFailed, belay_sandbox::Exit::Code(code)) => {
+            Exit::Code(code)
+        }
+        (EndReason::Exited | EndReason::StartFailed, belay_sandbox::Exit::Signal(signal)) => {
+            Exit::Signal(signal)
+        }
+        (
+            EndReason::Exited | EndReason::StartFailed | EndReason::LeaseOver | EndReason::ShimLost,
+            _,
+        ) => Exit::Unseen,
+    }
+}

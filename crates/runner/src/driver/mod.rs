@@ -1,0 +1,127 @@
+//! The driver of one attempt: acts for it while it is current, then brings its termination about.
+//!
+//! ```text
+//!  claim, join, Run ──► act ──────────────► told End ──► terminate
+//!                        │  fenced: kill at once, wait ──▲
+//! ```
+//!
+//! Acting is one sequence for a fresh claim and for one that is found again after a crash: each
+//! step finds what an earlier one did. Therefore acting may be dropped at any await, which is what
+//! happens when control ends the attempt.
+
+mod act;
+mod attempt;
+mod finish;
+mod follow;
+mod publish;
+mod reading;
+mod report;
+mod terminate;
+
+use std::sync::Arc;
+
+use belay_api::port::{Assignment, Port};
+use belay_kernel::attempt::Phase;
+use belay_kernel::{QuestionId, Span};
+use belay_sandbox::Provider;
+use tokio::sync::mpsc;
+
+use crate::shared::{Shared, sleep};
+use crate::workspace::Workspace;
+use attempt::{Attempt, Halt};
+
+/// How long a driver that has nothing to do any more waits to be told what follows. Control tells
+/// it again if nobody is there.
+const PATIENCE: Span = Span::from_secs(30);
+
+/// What a driver is told while it drives.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// The attempt is over: go on with its termination.
+    End(Box<Assignment>),
+    /// Hand this answer to the agent.
+    Answer {
+        /// The question.
+        question: QuestionId,
+        /// The answer.
+        text: String,
+    },
+}
+
+/// Drives an attempt from wherever it stands to the end of its termination.
+pub(crate) async fn drive<C: Port, P: Provider, W: Workspace>(
+    shared: Arc<Shared<C, P, W>>,
+    mut assignment: Assignment,
+    mut orders: mpsc::Receiver<Order>,
+) {
+    match assignment.phase {
+        Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
+            match act_until_told(&shared, &assignment, &mut orders).await {
+                Some(told) => assignment = *told,
+                None => return,
+            }
+        }
+        Phase::Ending(_) | Phase::Ended(..) => {}
+    }
+    terminate::terminate(&Attempt::new(&shared, &assignment)).await;
+}
+
+/// Finds out what became of a push that nobody has settled.
+pub(crate) async fn settle<C: Port, P: Provider, W: Workspace>(
+    shared: Arc<Shared<C, P, W>>,
+    assignment: Assignment,
+) {
+    let attempt = Attempt::new(&shared, &assignment);
+    if let Err(halt) = publish::settle_open(&attempt).await {
+        tracing::warn!(who = ?assignment.who, ?halt, "a push is not settled from here");
+    }
+}
+
+/// Acts for the attempt until control ends it; nothing if control does not say so.
+async fn act_until_told<C: Port, P: Provider, W: Workspace>(
+    shared: &Arc<Shared<C, P, W>>,
+    assignment: &Assignment,
+    orders: &mut mpsc::Receiver<Order>,
+) -> Option<Box<Assignment>> {
+    let attempt = Attempt::new(shared, assignment);
+    let (hand, answers) = mpsc::channel(16);
+    {
+        let ticket = shared.board.enter(assignment.who, attempt.fence, &assignment.work.provider);
+        let acting = act::act(&attempt, &ticket, answers);
+        tokio::pin!(acting);
+        let halt = loop {
+            tokio::select! {
+                biased;
+                () = ticket.fenced() => break Some(Halt::Fenced),
+                order = orders.recv() => match order? {
+                    Order::End(told) => return Some(told),
+                    Order::Answer { question, text } => {
+                        // One that finds no room is told again.
+                        let _ = hand.try_send((question, text));
+                    }
+                },
+                done = &mut acting => break done.err(),
+            }
+        };
+        if let Some(halt) = halt {
+            tracing::info!(who = ?assignment.who, %halt, "an attempt may not act any more");
+        }
+    }
+    // Whatever is left of it is killed, also where control could not be told how it ended.
+    attempt.kill_now().await;
+    tokio::select! {
+        biased;
+        told = ended(orders) => told,
+        () = sleep(PATIENCE) => None,
+    }
+}
+
+/// Waits to be told to end.
+async fn ended(orders: &mut mpsc::Receiver<Order>) -> Option<Box<Assignment>> {
+    loop {
+        match orders.recv().await? {
+            Order::End(told) => return Some(told),
+            Order::Answer { .. } => {}
+        }
+    }
+}

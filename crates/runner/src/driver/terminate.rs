@@ -1,0 +1,166 @@
+//! The termination sequence, as its runner does it: each step until it is done, then what control
+//! says is next.
+
+use belay_api::port::{Found, Port, PortError, Stepped};
+use belay_kernel::Span;
+use belay_kernel::receipt::TranscriptSeal;
+use belay_kernel::termination::{Step, Storage, Termination, Went};
+use belay_sandbox::{Error, Provider, Refusal};
+
+use super::act::found_again;
+use super::attempt::{Attempt, Halt, chain};
+use super::follow;
+use crate::mask::Secrets;
+use crate::shared::{Backoff, sleep};
+use crate::workspace::Workspace;
+
+/// The end of a range whose end nobody knows.
+const UNKNOWN_END: u64 = i64::MAX as u64;
+
+/// Goes through the saga from where it stands until nothing is left to do here.
+pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Attempt<'_, C, P, W>) {
+    let begun = attempt.assignment.termination;
+    let mut saga = begun.unwrap_or_else(|| Termination::begin(Storage::Outlives));
+    let mut backoff = patience();
+    while saga.step != Step::Done {
+        let (went, found) = match perform(attempt, saga.step).await {
+            Ok(done) => done,
+            Err(Over) => return,
+        };
+        let stepped = Stepped { step: saga.step, went, found };
+        let Some(next) = say(attempt, &stepped).await else { return };
+        if next == saga {
+            backoff.wait().await;
+        } else {
+            backoff = patience();
+        }
+        saga = next;
+    }
+}
+
+const fn patience() -> Backoff {
+    Backoff::new(Span::from_secs(1), Span::from_secs(30))
+}
+
+/// Control has nothing more to do with this attempt.
+struct Over;
+
+/// Tells control how a step went; nothing if the saga is over as far as control is concerned.
+async fn say<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    stepped: &Stepped,
+) -> Option<Termination> {
+    let who = attempt.assignment.who;
+    loop {
+        match attempt.shared.port.stepped(who, stepped.clone()).await {
+            Ok(next) => return Some(next),
+            Err(PortError::Fenced | PortError::Gone | PortError::Refused(_)) => return None,
+            Err(PortError::Unavailable(_)) => {
+                sleep(attempt.shared.config.limits.renewal_retry).await;
+            }
+        }
+    }
+}
+
+async fn perform<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    step: Step,
+) -> Result<(Went, Found), Over> {
+    let Ok(provider) = attempt.provider() else { return Ok((Went::Impossible, Found::Nothing)) };
+    let fence = &attempt.fence;
+    Ok(match step {
+        Step::Freeze => match provider.pause(fence).await {
+            Ok(()) => (Went::Done, Found::Nothing),
+            // What cannot be frozen, or is gone, is read as it is.
+            Err(Error::Refused(_)) => (Went::Impossible, Found::Nothing),
+            Err(error) => failed(attempt, step, &error),
+        },
+        Step::Kill => match provider.stop(fence, attempt.assignment.limits.stop_grace).await {
+            Ok(receipt) => {
+                let processes = u32::try_from(receipt.killed_count).unwrap_or(u32::MAX);
+                (Went::Done, Found::Dead { processes })
+            }
+            Err(error) => failed(attempt, step, &error),
+        },
+        Step::SaveTranscript => save_transcript(attempt, provider).await?,
+        Step::SaveTree => save_tree(attempt).await,
+        Step::Destroy => match provider.destroy(fence).await {
+            Ok(()) | Err(Error::Refused(Refusal::NotFound { .. })) => (Went::Done, Found::Nothing),
+            Err(error) => failed(attempt, step, &error),
+        },
+        // Control's own steps: it says what follows.
+        Step::Settle | Step::Tell | Step::Done => (Went::Done, Found::Nothing),
+    })
+}
+
+fn failed<C: Port, P: Provider, W>(
+    attempt: &Attempt<'_, C, P, W>,
+    step: Step,
+    error: &dyn std::error::Error,
+) -> (Went, Found) {
+    tracing::warn!(who = ?attempt.assignment.who, ?step, error = chain(error), "not done yet");
+    (Went::Failed, Found::Nothing)
+}
+
+/// Reports what is not durable yet. Where the sandbox has lost some of it, names that.
+async fn save_transcript<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    provider: &P,
+) -> Result<(Went, Found), Over> {
+    let assignment = attempt.assignment;
+    let nothing = Ok((Went::Done, Found::Nothing));
+    let Some((agent, launch, decided)) = found_again(attempt) else { return nothing };
+    match provider.end(attempt.fence.sandbox).await {
+        Err(Error::Refused(Refusal::NotFound { .. })) if !attempt.files.is_started() => {
+            return nothing;
+        }
+        Err(Error::Refused(Refusal::NotFound { .. })) => {
+            return Ok((Went::Done, lost(assignment.acknowledged, UNKNOWN_END)));
+        }
+        Err(error) => return Ok(failed(attempt, Step::SaveTranscript, &error)),
+        Ok(_) => {}
+    }
+    let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
+    let run = follow::Run { agent, launch: &launch, secrets: &secrets };
+    match follow::drain(attempt, &run).await {
+        Ok(ended) if ended.missing.is_empty() => nothing,
+        Ok(ended) => {
+            let length = ended.end.output_bytes;
+            let seal = TranscriptSeal { length, hash: String::new(), missing: ended.missing };
+            Ok((Went::Done, Found::Transcript(seal)))
+        }
+        Err(Halt::Fenced | Halt::Refused(_)) => Err(Over),
+        Err(halt @ (Halt::Failed(_) | Halt::Realign(_))) => {
+            Ok(failed(attempt, Step::SaveTranscript, &halt))
+        }
+    }
+}
+
+fn lost(from: u64, to: u64) -> Found {
+    let missing = vec![(from, to)];
+    Found::Transcript(TranscriptSeal { length: from, hash: String::new(), missing })
+}
+
+/// Saves the working tree, if there is one.
+async fn save_tree<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+) -> (Went, Found) {
+    let (workspace, who) = (&attempt.shared.workspace, attempt.assignment.who);
+    let saved = async {
+        let Some(tree) = workspace.find(attempt.assignment.session).await? else {
+            return Ok(None);
+        };
+        let since = attempt.assignment.kept;
+        let kept = workspace.keep(&tree, who.task, who.attempt, since).await?;
+        let diff = workspace.diff(&tree, kept.commit).await?;
+        Ok::<_, crate::workspace::TreeError>(Some((kept, diff)))
+    };
+    match saved.await {
+        Ok(None) => (Went::Done, Found::Nothing),
+        Ok(Some((kept, diff))) => {
+            let found = Found::Tree { reference: kept.reference, commit: kept.commit, diff };
+            (Went::Done, found)
+        }
+        Err(error) => failed(attempt, Step::SaveTree, &error),
+    }
+}

@@ -1,0 +1,149 @@
+//! From an assignment to what is run: the agent's launch, and the sandbox's plan.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use belay_agent::{
+    Agent, BelayEnvironment, LINE_LIMIT, Launch, LaunchPlan, LaunchRefusal, McpServer, Permissions,
+    Stdout,
+};
+use belay_api::port::{Assignment, Work};
+use belay_kernel::Limits;
+use belay_sandbox::{Access, Bind, Margins, Plan};
+
+use crate::config::RunnerConfig;
+use crate::files::{Decided, Files};
+use crate::program::{self, Hidden, Program};
+use crate::workspace::{Base, Dirty, Tree, TreeRequest};
+
+/// The tree that an assignment wants.
+pub(crate) fn tree_request(assignment: &Assignment) -> TreeRequest {
+    let work = &assignment.work;
+    TreeRequest {
+        session: assignment.session,
+        base: work.repository.as_deref().map(Base::named),
+        from: work.base.clone(),
+        branch: work.branch.clone(),
+        dirty: if work.include_uncommitted { Dirty::Include } else { Dirty::Refuse },
+        kept: assignment.kept,
+    }
+}
+
+/// What the agent shall run as; the same for the same decisions.
+pub(crate) fn launch(
+    agent: Agent,
+    assignment: &Assignment,
+    files: &Files,
+    tree: &Path,
+    decided: &Decided,
+    config: &RunnerConfig,
+) -> Launch {
+    let text = |path: &Path| path.display().to_string();
+    let mcp = match agent {
+        Agent::Command => Vec::new(),
+        _ => vec![McpServer::belay(&config.url)],
+    };
+    Launch {
+        program: assignment.work.command.clone(),
+        prompt: decided.prompt.clone(),
+        conversation: decided.conversation(),
+        model: assignment.work.model.clone(),
+        permissions: Permissions::All,
+        mcp,
+        work_dir: text(tree),
+        state_dir: text(&files.home),
+        belay: BelayEnvironment {
+            url: config.url.clone(),
+            token: decided.token.clone(),
+            task: assignment.who.task,
+            attempt: assignment.who.attempt,
+            prompt_file: text(&files.prompt()),
+            question_file: text(&files.question()),
+            summary_file: text(&files.summary()),
+        },
+        environment: environment(&assignment.work, config),
+        settings: serde_json::Map::new(),
+        max_turns: None,
+        max_budget: None,
+        line_limit: LINE_LIMIT,
+    }
+}
+
+/// What every program needs, and what the task names. An image has a search path of its own.
+fn environment(work: &Work, config: &RunnerConfig) -> BTreeMap<String, String> {
+    let mut environment = BTreeMap::from(
+        [("LANG", "C.UTF-8"), ("TERM", "dumb")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    if work.image.is_none() {
+        environment.insert("PATH".into(), config.path.clone());
+    }
+    environment.extend(work.environment.iter().map(|(name, value)| (name.clone(), value.clone())));
+    environment
+}
+
+/// How the agent is run, with its program where the sandbox can reach it.
+pub(crate) struct Planned {
+    pub(crate) agent: LaunchPlan,
+    pub(crate) sandbox: Plan,
+}
+
+/// Plans the launch in a sandbox around `tree`.
+pub(crate) fn plan(
+    agent: Agent,
+    launch: &Launch,
+    assignment: &Assignment,
+    files: &Files,
+    tree: &Tree,
+    config: &RunnerConfig,
+) -> Result<Planned, LaunchRefusal> {
+    let mut planned = agent.plan(launch)?;
+    let program = match (&assignment.work.image, planned.argv.first()) {
+        (None, Some(name)) => {
+            let hidden = Hidden::new(config.hidden.iter().cloned().chain([config.root.clone()]));
+            let path = planned.environment.get("PATH").map_or("", String::as_str);
+            program::find(name, path, &hidden)
+        }
+        (Some(_), _) | (None, None) => Program::default(),
+    };
+    if let (Some(real), Some(name)) = (&program.real, planned.argv.first_mut()) {
+        *name = real.display().to_string();
+    }
+    if let (Some(first), Some(path)) = (&program.path, planned.environment.get_mut("PATH")) {
+        *path = format!("{}:{path}", first.display());
+    }
+    let who = assignment.who;
+    let mut sandbox = Plan::new(who.task, who.attempt, &tree.path, planned.argv.clone());
+    sandbox.env = planned.environment.clone();
+    sandbox.binds = binds(files, tree, &program);
+    sandbox.limits = config.sandbox;
+    sandbox.margins = margins(&assignment.limits);
+    sandbox.image = assignment.work.image.clone();
+    set_stdout(&mut sandbox, planned.stdout);
+    Ok(Planned { agent: planned, sandbox })
+}
+
+/// Tells the sandbox what the agent's standard output has to be.
+const fn set_stdout(_plan: &mut Plan, stdout: Stdout) {
+    match stdout {
+        // Every sandbox has a pipe; where a file is needed, the plan says so here.
+        Stdout::Pipe | Stdout::File => {}
+    }
+}
+
+/// What is shown inside besides the tree. The prompt lies in a directory that can be written.
+fn binds(files: &Files, tree: &Tree, program: &Program) -> Vec<Bind> {
+    let read = |path: &Path| Bind { path: path.into(), access: Access::Read };
+    let write = |path: &Path| Bind { path: path.into(), access: Access::Write };
+    let mut binds: Vec<Bind> = program.shown.iter().map(|path| read(path)).collect();
+    if tree.remote.is_some() {
+        binds.push(read(&tree.mirror));
+    }
+    binds.extend([write(&files.home), write(&files.shown), read(&files.prompt())]);
+    binds
+}
+
+/// How early a shim must begin to kill.
+pub(crate) const fn margins(limits: &Limits) -> Margins {
+    Margins { grace: limits.stop_grace, kill_bound: limits.kill_bound, drift: limits.drift }
+}
