@@ -1,0 +1,1 @@
+//! Merging in a real repository.

@@ -1,0 +1,63 @@
+//! `belay run`: makes a task, and follows it.
+
+use belay_agent::Machine;
+use belay_kernel::TaskId;
+
+use crate::cli::Run;
+use crate::config::{Config, Sources};
+use crate::connect::{Link, Start, key};
+use crate::data::Data;
+use crate::fault::{Exit, Fault};
+use crate::follow;
+use crate::git::Repository;
+use crate::new_task::{Here, build};
+use crate::screen::{note, say, say_json};
+
+/// Makes a task, and follows it unless it is to be left alone.
+pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Fault> {
+    let here = std::env::current_dir()
+        .map_err(|error| Fault::failed(format!("this directory cannot be used: {error}")))?;
+    let local = run.repo.as_ref().map_or(here, std::path::PathBuf::from);
+    let repository = Repository::around(&local).map(|found| found.top().to_owned());
+    let config = Config::load(&Sources::here(repository.clone()))?;
+    let machine = Machine::here();
+    let variable = |name: &str| std::env::var(name).ok();
+    let here = Here {
+        config: &config,
+        repository: repository.as_deref(),
+        machine: &machine,
+        variable: &variable,
+    };
+    let mut task = build(run, &here)?;
+    let key = key(run.idempotency_key.as_deref())?;
+    let mut link = Link::open(data, Start::Always).await?;
+    task.after = Vec::with_capacity(run.after.len());
+    for id in &run.after {
+        task.after.push(resolve(&mut link, id).await?);
+    }
+    if let Some(id) = &run.parent {
+        task.parent = Some(resolve(&mut link, id).await?);
+    }
+    let made = link.ask(async |client| client.create(&task, Some(&key)).await).await?;
+    let id = made.summary.id;
+    if run.detach {
+        if json {
+            say_json(&made)
+        } else {
+            say(&id.to_string())
+        }
+        return Ok(Exit::Done);
+    }
+    if !json {
+        note(&format!("belay: task {id}"));
+    }
+    follow::follow(&mut link, made, json).await
+}
+
+/// The full id of a task that may be named by the first letters.
+async fn resolve(link: &mut Link, id: &str) -> Result<TaskId, Fault> {
+    if let Ok(id) = id.parse() {
+        return Ok(id);
+    }
+    Ok(link.ask(async |client| client.show(id).await).await?.summary.id)
+}

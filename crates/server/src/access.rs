@@ -1,0 +1,132 @@
+//! Who may ask: whoever has the token, by a name of this server.
+
+use std::fmt;
+use std::hint::black_box;
+use std::net::SocketAddr;
+
+use axum::http::{HeaderMap, Uri, header};
+use belay_api::Code;
+
+use crate::answer::Failed;
+
+/// The name of whoever has the installation's token.
+const PRINCIPAL: &str = "admin";
+
+/// A secret that opens the server. It is never printed.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// The token with this text.
+    pub fn new(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+
+    /// Whether this is it. How long that takes tells nothing of where they differ.
+    fn is(&self, other: &[u8]) -> bool {
+        let mut different = u8::from(self.0.len() != other.len());
+        for (index, byte) in self.0.iter().enumerate() {
+            different |= black_box(byte ^ other.get(index).copied().unwrap_or(0));
+        }
+        black_box(different) == 0 && !self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// What opens the server, and by which names it is reached.
+#[derive(Clone, Debug)]
+pub struct Access {
+    token: Token,
+    hosts: Vec<String>,
+}
+
+impl Access {
+    /// A server that `token` opens, reached at `address` or by a loopback name.
+    pub fn new(token: Token, address: SocketAddr) -> Self {
+        let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let mut access = Self { token, hosts: hosts.to_vec() };
+        if !address.ip().is_unspecified() {
+            access.hosts.push(address.ip().to_string());
+        }
+        access
+    }
+
+    /// The same, reached by this name too.
+    #[must_use]
+    pub fn known_as(mut self, host: &str) -> Self {
+        self.hosts.push(host.to_ascii_lowercase());
+        self
+    }
+
+    /// Whether a request names a host of ours: a page of another name that points here does not.
+    pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Failed> {
+        let named = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = uri.authority().map(|authority| authority.as_str()).or(named).unwrap_or("");
+        let name = without_port(host).to_ascii_lowercase();
+        if self.hosts.contains(&name) {
+            return Ok(());
+        }
+        let detail = format!(
+            "`{}` is not a name of this server; use one of {}",
+            name.chars().take(80).collect::<String>(),
+            self.hosts.join(", "),
+        );
+        Err(Failed::new(Code::Forbidden, detail))
+    }
+
+    /// The principal whose token a request carries; nothing, if it carries none.
+    pub(crate) fn principal(&self, headers: &HeaderMap) -> Result<Option<&'static str>, Failed> {
+        let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+        let (scheme, token) = value.as_bytes().split_at(value.len().min(7));
+        if scheme.eq_ignore_ascii_case(b"bearer ") && self.token.is(token) {
+            return Ok(Some(PRINCIPAL));
+        }
+        Err(Failed::new(
+            Code::Unauthorized,
+            "the token is not this server's; the right one is in the file `token` of its data \
+             directory",
+        ))
+    }
+}
+
+/// The name in a `Host`: without the port, and without the brackets of IPv6.
+fn without_port(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or("");
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_very_token_opens() {
+        let token = Token::new("secret");
+        assert!(token.is(b"secret"));
+        for wrong in ["", "secre", "secret ", "Secret", "secretsecret"] {
+            assert!(!token.is(wrong.as_bytes()), "{wrong:?}");
+        }
+        assert!(!Token::new("").is(b""), "an empty token opens nothing");
+        assert_eq!(format!("{token:?}"), "Token(…)");
+    }
+
+    #[test]
+    fn a_host_is_a_name_with_or_without_a_port() {
+        for (host, name) in [
+            ("localhost", "localhost"),
+            ("localhost:7425", "localhost"),
+            ("[::1]:7425", "::1"),
+            ("[::1]", "::1"),
+            ("127.0.0.1:80", "127.0.0.1"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

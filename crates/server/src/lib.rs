@@ -1,0 +1,26 @@
+//! What people and programs reach Belay through: REST over HTTP.
+//!
+//! ```text
+//!  connection ──► Host ──► token ──► route ──► Service (control)
+//!                  403      401       404, 405, 400, 413
+//! ```
+//!
+//! Everything that is not a success is a problem document (RFC 9457) with a stable code. There is
+//! no CORS: no page of another origin gets anything, and the `Host` must be a name of ours, so that
+//! a name of somebody else's that points here (DNS rebinding) gets nothing either.
+//!
+//! Nothing is decided here. A request is read, bounded, and handed to a [`Service`].
+
+mod access;
+mod answer;
+mod read;
+mod routes;
+mod serve;
+mod service;
+
+pub use access::{Access, Token};
+pub use serve::serve;
+pub use service::Service;
+
+/// The largest body that is taken, in bytes.
+pub const BODY_LIMIT: usize = 2 << 20;

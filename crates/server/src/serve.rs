@@ -1,0 +1,160 @@
+//! Accepting connections, and the gate that every request passes.
+//!
+//! On the way out no new connection is taken, requests that only wait are told to ask again, those
+//! that change something may finish, and what is not done after [`DRAIN_LIMIT`] is dropped.
+
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{Method, Version};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use belay_api::Code;
+use futures_util::FutureExt;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::access::Access;
+use crate::answer::Failed;
+use crate::read::Principal;
+use crate::routes::routes;
+use crate::service::Service;
+
+/// How many connections are open at a time; further ones wait to be accepted.
+const CONNECTIONS: usize = 1024;
+/// How long a client may take to send the head of a request.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// How long a request may take, with everything that it waits for.
+const REQUEST_LIMIT: Duration = Duration::from_secs(110);
+/// The same for a backup, which copies the whole database.
+const BACKUP_LIMIT: Duration = Duration::from_secs(590);
+/// How long requests may go on after the server was told to stop.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// The only path that is answered without a token.
+const HEALTH: &str = "/api/v1/health";
+const BACKUP: &str = "/api/v1/backup";
+
+#[derive(Clone)]
+struct Gate {
+    access: Arc<Access>,
+    closing: watch::Receiver<bool>,
+}
+
+/// Serves until `stop` is over, and then until what is under way is done.
+pub async fn serve<S: Service>(
+    listener: TcpListener,
+    service: S,
+    access: Access,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (close, closing) = watch::channel(false);
+    let gate = Gate { access: Arc::new(access), closing };
+    let app = routes(service).layer(middleware::from_fn_with_state(gate, pass));
+    let graceful = GracefulShutdown::new();
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let slot = tokio::select! {
+            () = &mut stop => break,
+            slot = Arc::clone(&slots).acquire_owned() => slot.map_err(io::Error::other)?,
+        };
+        tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => take(stream, slot, app.clone(), &graceful),
+                // A connection that broke before it was taken, or no file descriptor left: both
+                // pass, and neither is a reason to end.
+                Err(error) => {
+                    tracing::warn!("a connection could not be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    // Nobody listens any more if every request is over.
+    let _ = close.send(true);
+    if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests were still under way after {DRAIN_LIMIT:?}");
+    }
+    Ok(())
+}
+
+fn take(stream: TcpStream, slot: OwnedSemaphorePermit, app: Router, graceful: &GracefulShutdown) {
+    // Answers are small and waited for.
+    let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(app);
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .serve_connection(TokioIo::new(stream), service);
+    let watched = graceful.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = watched.await {
+            tracing::debug!("a connection ended: {error}");
+        }
+        drop(slot);
+    });
+}
+
+/// Checks name and token, and bounds how long the rest may take.
+async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    if let Err(failed) = admit(&gate.access, &mut request) {
+        return failed.into_response();
+    }
+    let only_reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let limit = if request.uri().path() == BACKUP { BACKUP_LIMIT } else { REQUEST_LIMIT };
+    let line = format!("{} {}", request.method(), request.uri().path());
+    let mut closing = gate.closing;
+    let closed = async move {
+        if only_reads {
+            // An error means that the server is gone, and then nobody waits for this either.
+            let _ = closing.wait_for(|closing| *closing).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let response = tokio::select! {
+        () = closed => Failed::new(Code::Unavailable, "the server is being stopped; ask again")
+            .into_response(),
+        () = tokio::time::sleep(limit) => {
+            let detail = format!("no answer within {limit:?}; it may have been done: look again");
+            Failed::new(Code::Unavailable, detail).into_response()
+        }
+        handled = handled => handled.unwrap_or_else(|_| {
+            let detail = "Belay failed at this request; its log says more";
+            Failed::new(Code::Internal, detail).into_response()
+        }),
+    };
+    tracing::debug!(status = response.status().as_u16(), "{line}");
+    response
+}
+
+fn admit(access: &Access, request: &mut Request) -> Result<(), Failed> {
+    if request.version() < Version::HTTP_11 {
+        return Err(Failed::new(Code::BadRequest, "HTTP/1.1 is needed"));
+    }
+    access.check_host(request.uri(), request.headers())?;
+    match access.principal(request.headers())? {
+        Some(name) => {
+            request.extensions_mut().insert(Principal(name));
+            Ok(())
+        }
+        None if request.uri().path() == HEALTH => Ok(()),
+        None => Err(Failed::new(
+            Code::Unauthorized,
+            "this needs a token: `Authorization: Bearer …`, with what is in the file `token` of \
+             the data directory",
+        )),
+    }
+}

@@ -1,0 +1,144 @@
+//! What the server asks of control: one method for each thing that a person or program can do.
+
+use std::future::Future;
+use std::time::Duration;
+
+use belay_api::{
+    Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
+    ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+};
+use belay_kernel::TaskId;
+
+/// What is answered later.
+type Later<T> = Result<T, Problem>;
+
+/// What can be asked for. `by` is the principal that asks; `key` makes a repeated request the same
+/// request.
+pub trait Service: Clone + Send + Sync + 'static {
+    /// The task with this id, which may be shortened to what is unique.
+    fn find(&self, id: &str) -> impl Future<Output = Later<TaskId>> + Send;
+
+    /// Makes a task.
+    fn create(
+        &self,
+        by: &str,
+        task: NewTask,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Lists tasks.
+    fn list(&self, which: ListTasks) -> impl Future<Output = Later<TaskPage>> + Send;
+
+    /// Shows a task.
+    fn show(&self, task: TaskId) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Explains a task.
+    fn why(&self, task: TaskId) -> impl Future<Output = Later<WhyView>> + Send;
+
+    /// Queues a task that waits for it.
+    fn run(
+        &self,
+        by: &str,
+        task: TaskId,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Stops a task, and waits for the receipt at most so long; a cancel does not wait.
+    fn stop(
+        &self,
+        by: &str,
+        task: TaskId,
+        wait: Duration,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<Stopping>> + Send;
+
+    /// Answers a question.
+    fn answer(
+        &self,
+        by: &str,
+        task: TaskId,
+        answer: Answer,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Takes the work.
+    fn accept(
+        &self,
+        by: &str,
+        task: TaskId,
+        accept: Accept,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Sends the work back.
+    fn reject(
+        &self,
+        by: &str,
+        task: TaskId,
+        comment: Comment,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Begins again, from the base.
+    fn retry(
+        &self,
+        by: &str,
+        task: TaskId,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Goes on where it was.
+    fn resume(
+        &self,
+        by: &str,
+        task: TaskId,
+        resume: Resume,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Follows a task that is over with a new one.
+    fn follow(
+        &self,
+        by: &str,
+        task: TaskId,
+        message: Continue,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// The receipt of a stop.
+    fn receipt(&self, task: TaskId) -> impl Future<Output = Later<ReceiptView>> + Send;
+
+    /// Removes a task and what is kept of it.
+    fn delete(&self, by: &str, task: TaskId) -> impl Future<Output = Later<()>> + Send;
+
+    /// Events after a cursor, of one task if it is named: at once if there are any, else after at
+    /// most `wait`.
+    fn events(
+        &self,
+        task: Option<TaskId>,
+        after: Option<String>,
+        wait: Duration,
+    ) -> impl Future<Output = Later<Events>> + Send;
+
+    /// A piece of a transcript: at once if there is any, else after at most `wait`.
+    fn transcript(
+        &self,
+        task: TaskId,
+        attempt: Option<u32>,
+        from: u64,
+        wait: Duration,
+    ) -> impl Future<Output = Later<TranscriptPiece>> + Send;
+
+    /// What an attempt changed, as a patch.
+    fn diff(
+        &self,
+        task: TaskId,
+        attempt: Option<u32>,
+    ) -> impl Future<Output = Later<Vec<u8>>> + Send;
+
+    /// Whether everything is well.
+    fn health(&self) -> impl Future<Output = Later<Health>> + Send;
+
+    /// Backs the database up, to a path on this machine.
+    fn backup(&self, path: String) -> impl Future<Output = Later<Backup>> + Send;
+}
