@@ -15,9 +15,8 @@ use crate::time::Timestamp;
 ///
 /// An anchor set inside that time comes out as `until`: its clock has not run yet.
 #[must_use]
-pub const fn carry(anchor: Timestamp, from: Timestamp, until: Timestamp) -> Timestamp {
-    let begin = if anchor.as_millis() > from.as_millis() { anchor } else { from };
-    anchor.after(until.since(begin))
+pub fn carry(anchor: Timestamp, from: Timestamp, until: Timestamp) -> Timestamp {
+    anchor.after(until.since(anchor.max(from)))
 }
 
 /// Whether, since when and by what the clocks are held.

@@ -206,6 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn spans_stay_between_nothing_and_the_longest() {
+        let [two, five] = [2, 5].map(Span::from_millis);
+        assert_eq!(five.minus(two), Span::from_millis(3));
+        assert_eq!(two.minus(five), Span::ZERO);
+        assert_eq!(two.plus(five), Span::from_millis(7));
+        assert_eq!(Span::MAX.plus(two), Span::MAX);
+        assert_eq!(five.times(3), Span::from_millis(15));
+        assert_eq!(Span::MAX.times(2), Span::MAX);
+    }
+
+    #[test]
     fn spans_print_as_people_write_them() {
         for (ms, text) in [
             (0, "0ms"),

@@ -21,15 +21,10 @@ pub struct ToolKey(u64);
 
 impl ToolKey {
     /// The key of the call that its agent names `id` (64-bit FNV-1a).
-    pub const fn of(id: &str) -> Self {
-        let bytes = id.as_bytes();
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        let mut index = 0;
-        while index < bytes.len() {
-            hash = (hash ^ bytes[index] as u64).wrapping_mul(0x0100_0000_01b3);
-            index += 1;
-        }
-        Self(hash)
+    pub fn of(id: &str) -> Self {
+        Self(id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
     }
 }
 

@@ -348,8 +348,8 @@ fn processes_of_one_and_below_are_refused_wherever_they_come_from() {
         let json = format!(r#"{{"pid":{pid},"start_time":1,"boot":7}}"#);
         assert!(serde_json::from_str::<ProcessIdentity>(&json).is_err(), "{pid}");
     }
-    let two = ProcessIdentity::new(2, 1, BOOT).unwrap();
-    assert_eq!(two.pid(), 2);
+    let two = ProcessIdentity::new(2, 3, BOOT).unwrap();
+    assert_eq!((two.pid(), two.start_time(), two.boot()), (2, 3, BOOT));
     let json = serde_json::to_string(&two).unwrap();
     assert_eq!(serde_json::from_str::<ProcessIdentity>(&json).unwrap(), two);
 }
