@@ -59,6 +59,8 @@ pub(super) struct Told {
 /// A log that is being read, and where it stands.
 pub(super) struct Reader {
     next: u64,
+    /// Whether it goes on when it comes to the end of what is there.
+    follows: bool,
     /// The rest of a piece that was too long for the last read.
     pending: Option<Piece>,
     records: Records,
@@ -169,6 +171,11 @@ impl DockerProvider {
         Records { stream, partial: Vec::new() }
     }
 
+    fn reader(&self, sandbox: SandboxId, offset: u64, follows: bool) -> Reader {
+        let records = self.records(sandbox, offset, follows);
+        Reader { next: offset, follows, pending: None, records }
+    }
+
     pub(super) async fn read(
         &self,
         sandbox: SandboxId,
@@ -217,11 +224,7 @@ impl DockerProvider {
         let followed = self.inner.followed().remove(&sandbox);
         let mut reader = match followed {
             Some(reader) if reader.next == offset => reader,
-            _ => Reader {
-                next: offset,
-                pending: None,
-                records: self.records(sandbox, offset, follow),
-            },
+            _ => self.reader(sandbox, offset, follow),
         };
         let (mut chunks, mut left) = (Vec::new(), max.max(1));
         while left > 0 {
@@ -237,6 +240,12 @@ impl DockerProvider {
             let Some(piece) = piece.map_err(self.inner.engine.failed("read the log"))? else {
                 return Ok(chunks);
             };
+            // A gap in a log that is followed, as Podman once left one, need not be in the log
+            // itself: it is read as it stands before anything counts as lost.
+            if reader.follows && piece.offset > reader.next {
+                reader = self.reader(sandbox, reader.next, false);
+                continue;
+            }
             self.inner.positions().entry(sandbox).or_default().note(piece.offset, piece.at);
             if let Some(chunk) = reader.take(piece, left) {
                 left -= chunk.bytes.len();
