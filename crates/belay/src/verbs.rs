@@ -108,7 +108,7 @@ pub(crate) async fn stop_task(
         }
         match link.client().receipt(id).await {
             Ok(receipt) => {
-                tell_stopping(&Stopping::Stopped { receipt }, json);
+                tell_stopping(&Stopping::Stopped { receipt: Box::new(receipt) }, json);
                 return Ok(Exit::Done);
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
