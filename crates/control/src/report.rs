@@ -29,6 +29,9 @@ impl<S: Store> Control<S> {
             let look = self.look_at(who.task, Some(who.attempt)).await?;
             let row = admitted(&look, who, Intent::Append)?;
             let durable = row.row.transcript_length;
+            if durable <= report.from {
+                self.note_heard(&row.row);
+            }
             if durable != report.from || (report.bytes.is_empty() && report.seen.is_empty()) {
                 return Ok(Acknowledged { next: durable });
             }
