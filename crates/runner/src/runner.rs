@@ -153,7 +153,8 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 self.claim_all();
             }
             Some(Event::Duties(Ok(duties))) => {
-                let is_new = duties.into_iter().fold(false, |new, duty| self.obey(duty) || new);
+                let new = duties.into_iter().filter_map(|duty| self.obey(duty).then_some(()));
+                let is_new = new.count() > 0;
                 self.hear(if is_new { Span::ZERO } else { DUTIES_PAUSE });
             }
             Some(Event::Duties(Err(error))) => {

@@ -80,17 +80,39 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
                 let processes = u32::try_from(receipt.killed_count).unwrap_or(u32::MAX);
                 (Went::Done, Found::Dead { processes })
             }
-            Err(error) => failed(attempt, step, &error),
+            Err(error) => match ended_already(attempt, provider, &error).await {
+                Some(processes) => (Went::Done, Found::Dead { processes }),
+                None => failed(attempt, step, &error),
+            },
         },
         Step::SaveTranscript => save_transcript(attempt, provider).await?,
         Step::SaveTree => save_tree(attempt).await,
         Step::Destroy => match provider.destroy(fence).await {
             Ok(()) | Err(Error::Refused(Refusal::NotFound { .. })) => (Went::Done, Found::Nothing),
-            Err(error) => failed(attempt, step, &error),
+            // Its remains are the sweep's.
+            Err(error) => match ended_already(attempt, provider, &error).await {
+                Some(_) => (Went::Done, Found::Nothing),
+                None => failed(attempt, step, &error),
+            },
         },
         // Control's own steps: it says what follows.
         Step::Settle | Step::Tell | Step::Done => (Went::Done, Found::Nothing),
     })
+}
+
+/// How many processes were killed of a sandbox that is over, although a newer attempt of its session
+/// has taken the right to end it: its lease ran out, and so it ended itself.
+async fn ended_already<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    provider: &P,
+    error: &Error,
+) -> Option<u32> {
+    let Some(Refusal::Fenced { .. }) = error.refusal() else { return None };
+    match provider.end(attempt.fence.sandbox).await {
+        Ok(end) => end.map(|end| u32::try_from(end.receipt.killed_count).unwrap_or(u32::MAX)),
+        Err(Error::Refused(Refusal::NotFound { .. })) => Some(0),
+        Err(_) => None,
+    }
 }
 
 fn failed<C: Port, P: Provider, W>(
