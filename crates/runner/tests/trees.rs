@@ -595,8 +595,12 @@ async fn a_crash_while_a_tree_is_made_leaves_nothing_half_made() {
 async fn work_is_kept_as_the_same_commit_however_often_it_is_kept() {
     let machine = Machine::new();
     let (tree, kept) = work(&machine).await;
-    // A commit that is made again would carry another time.
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    // A commit that is made again would carry another time, once the second is another.
+    let second = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let first = second();
+    while second() == first {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     assert_eq!(machine.keep(&tree).await, kept);
     let second = AttemptNumber(2);
     let again = machine.trees.keep(&tree, TASK, second, Some(kept.commit)).await.unwrap();

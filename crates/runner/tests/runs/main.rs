@@ -392,3 +392,69 @@ async fn an_agent_that_fails_is_told_with_its_exit() {
     let Some(Ending::Failed { left, .. }) = &row.ending else { panic!() };
     assert!(!left.changed);
 }
+
+#[tokio::test]
+async fn an_agent_whose_sandbox_is_lost_is_not_run_a_second_time() {
+    let world = World::new();
+    let assignment = world.assignment("echo ran >> ran.txt; echo up; while :; do sleep 0.1; done");
+    let who = assignment.who;
+    world.control.queue(assignment.clone());
+    let runner = world.runner();
+    world.see(who, "the agent's word", |row| row.text().contains("up")).await;
+    runner.abort();
+    let _ = runner.await;
+    world.forget_sandbox(&assignment).await;
+    assert_eq!(marked(assignment.sandbox), Vec::<String>::new());
+    let runner = world.runner();
+    let row = world.see(who, "the end", Row::is_over).await;
+    runner.abort();
+    let (cause, message) = failure(&row);
+    assert_eq!((cause, message), (Cause::Lost, "the sandbox is not on this machine"));
+    assert_eq!(kept(&row).1.matches("+ran").count(), 1);
+    let missing = row.found.iter().any(|(_, found)| {
+        matches!(found, Found::Transcript(seal) if seal.missing == [(3, i64::MAX as u64)])
+    });
+    assert!(missing, "what nobody can have any more is named: {:?}", row.found);
+}
+
+#[tokio::test]
+async fn a_stop_that_finds_a_push_under_way_makes_sure_that_it_never_lands() {
+    let world = World::new();
+    let remote = world.path("remote.git");
+    git(&world.path(""), &["clone", "--quiet", "--bare", "base", "remote.git"]);
+    let (first, gate) = (world.path("first"), world.path("gate"));
+    // The first push waits in the remote's hook; those after it pass.
+    let hook = format!(
+        "#!/bin/sh\nmkdir {} 2>/dev/null || exit 0\nwhile [ ! -e {} ]; do sleep 0.02; done\n",
+        first.display(),
+        gate.display()
+    );
+    std::fs::copy(world.program("hook", &hook), remote.join("hooks/pre-receive")).unwrap();
+    let mut assignment = world.assignment("echo made > new.txt");
+    assignment.work.repository = Some(remote.display().to_string());
+    assignment.work.publish = true;
+    let who = assignment.who;
+    world.control.queue(assignment.clone());
+    let runner = world.runner();
+    eventually("the push waits", || first.exists()).await;
+    world.control.stop(who);
+    let row = world.see(who, "the end", |row| row.is_over() && !row.settled.is_empty()).await;
+    assert_eq!(row.settled[0].0, PushOutcome::NotPushed);
+    let branch = assignment.work.branch;
+    let fence = git(&remote, &["rev-parse", &branch]);
+    std::fs::write(&gate, "").unwrap();
+    let late = || {
+        std::fs::read_dir(remote.join("objects"))
+            .unwrap()
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("tmp_objdir"))
+    };
+    eventually("the late push is over", || !late()).await;
+    runner.abort();
+    assert_eq!(git(&remote, &["rev-parse", &branch]), fence, "the late push found another value");
+    let file = std::process::Command::new("git")
+        .args(["cat-file", "-e", &format!("{branch}:new.txt")])
+        .current_dir(&remote)
+        .status();
+    assert!(!file.unwrap().success(), "nothing of the work is there");
+}

@@ -19,7 +19,9 @@ use belay_kernel::{
     AttemptNumber, Epoch, InstallationId, Limits, RunnerId, SandboxId, SessionId, Span, TaskId,
 };
 use belay_runner::{AnyProvider, GitWorkspace, Runner, RunnerConfig};
-use belay_sandbox::{Installation, MARKER, ProcessConfig, ProcessProvider, ShimProgram, Use};
+use belay_sandbox::{
+    Fence, Installation, MARKER, ProcessConfig, ProcessProvider, Provider, ShimProgram, Use,
+};
 use tokio::task::JoinHandle;
 
 use crate::control::{Control, Row};
@@ -128,11 +130,9 @@ impl World {
         }
     }
 
-    /// A runner on this machine; every one is the same runner again.
-    pub(crate) fn runner(&self) -> JoinHandle<()> {
-        let root = self.path("runner");
+    fn provider(&self) -> ProcessProvider {
         let config = ProcessConfig {
-            root: root.join("process"),
+            root: self.path("runner/process"),
             installation: self.installation,
             shim: ShimProgram {
                 path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
@@ -142,7 +142,24 @@ impl World {
             bubblewrap: self.bubblewrap,
             cgroups: Use::WherePossible,
         };
-        let provider = AnyProvider::Process(ProcessProvider::open(config).unwrap());
+        ProcessProvider::open(config).unwrap()
+    }
+
+    /// Ends a sandbox and removes every trace of it, as no part of Belay would.
+    pub(crate) async fn forget_sandbox(&self, assignment: &Assignment) {
+        let fence = Fence {
+            session: assignment.session,
+            sandbox: assignment.sandbox,
+            epoch: assignment.who.epoch,
+        };
+        self.provider().destroy(&fence).await.unwrap();
+        std::fs::remove_dir_all(self.path("runner/process/tombstones")).unwrap();
+    }
+
+    /// A runner on this machine; every one is the same runner again.
+    pub(crate) fn runner(&self) -> JoinHandle<()> {
+        let root = self.path("runner");
+        let provider = AnyProvider::Process(self.provider());
         let workspace = GitWorkspace::open(&root.join("git"), Duration::from_secs(60)).unwrap();
         let config = RunnerConfig {
             runner: RunnerId::from_bits(1),
