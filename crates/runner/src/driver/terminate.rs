@@ -27,6 +27,10 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
         let stepped = Stepped { step: saga.step, went, found };
         let Some(next) = say(attempt, &stepped).await else { return };
         if next == saga {
+            if matches!(saga.step, Step::Settle | Step::Tell) {
+                // Control does these itself, when it does.
+                return;
+            }
             backoff.wait().await;
         } else {
             backoff = patience();
@@ -94,8 +98,8 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
     }
 }
 
-/// How many processes were killed of a sandbox that is over, although a newer attempt of its session
-/// has taken the right to end it: its lease ran out, and so it ended itself.
+/// How many processes were killed of a sandbox that is over, although a newer attempt of its
+/// session has taken the right to end it: its lease ran out, and so it ended itself.
 async fn ended_already<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     provider: &P,

@@ -100,6 +100,11 @@ impl Control {
         self.state().lost.insert(call);
     }
 
+    /// Forgets what is behind so much of a transcript.
+    pub(crate) fn cut(&self, who: Who, length: usize) {
+        self.state().rows.get_mut(&who).unwrap().transcript.truncate(length);
+    }
+
     pub(crate) fn set_unavailable(&self, unavailable: bool) {
         self.state().unavailable = unavailable;
     }

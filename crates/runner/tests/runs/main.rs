@@ -113,7 +113,7 @@ async fn a_runner_that_is_dropped_and_made_again_loses_and_doubles_nothing() {
 async fn a_stop_in_flight_ends_daemonised_children_and_keeps_the_work() {
     let world = World::new();
     let assignment = world.assignment(
-        "echo half > half.txt; (setsid sh -c 'trap \"\" TERM INT HUP; sleep 99' >/dev/null 2>&1 &); \
+        "echo half > half.txt; (setsid sh -c 'trap \"\" TERM INT; sleep 99' >/dev/null 2>&1 &); \
          trap '' TERM; echo up; while :; do sleep 0.1; done",
     );
     let who = assignment.who;
@@ -160,12 +160,18 @@ async fn a_question_in_the_file_is_asked_and_its_answer_goes_on_in_the_same_tree
 /// An agent that speaks as Claude Code does: it holds a question, and stays after its result.
 const CLAUDE: &str = r#"#!/bin/sh
 read -r prompt
-echo '{"type":"system","subtype":"init","session_id":"00000000-0000-49ea-8000-00000000000d"}'
-echo '{"type":"control_request","request_id":"q-1","request":{"subtype":"can_use_tool","tool_name":"AskUserQuestion","input":{"questions":[{"question":"Which colour?","header":"C","options":[{"label":"Blue","description":"b"},{"label":"Red","description":"r"}],"multiSelect":false}]},"tool_use_id":"call_0"}}'
+id='"session_id":"00000000-0000-49ea-8000-00000000000d"'
+options='[{"label":"Blue","description":"b"},{"label":"Red","description":"r"}]'
+question='{"question":"Which colour?","header":"C","multiSelect":false,"options":'"$options}"
+input='{"questions":['"$question]}"
+tool='"subtype":"can_use_tool","tool_name":"AskUserQuestion","tool_use_id":"call_0"'
+echo '{"type":"system","subtype":"init",'"$id}"
+echo '{"type":"control_request","request_id":"q-1","request":{'"$tool"',"input":'"$input}}"
 read -r answer
 echo "$answer" >> answers.txt
 echo "$answer" >&2
-echo '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"00000000-0000-49ea-8000-00000000000d","total_cost_usd":0.5,"usage":{"input_tokens":3,"output_tokens":4}}'
+usage='"total_cost_usd":0.5,"usage":{"input_tokens":3,"output_tokens":4}'
+echo '{"type":"result","subtype":"success","is_error":false,"result":"ok",'"$usage,$id}"
 sleep 99
 "#;
 
@@ -457,4 +463,44 @@ async fn a_stop_that_finds_a_push_under_way_makes_sure_that_it_never_lands() {
         .current_dir(&remote)
         .status();
     assert!(!file.unwrap().success(), "nothing of the work is there");
+}
+
+#[tokio::test]
+async fn a_control_plane_that_lost_some_of_the_transcript_is_given_it_again() {
+    let world = World::new();
+    let assignment = world.assignment(COUNT);
+    let who = assignment.who;
+    world.control.queue(assignment);
+    let runner = world.runner();
+    world.see(who, "lines", |row| row.text().contains("line 40 ")).await;
+    world.control.cut(who, 100);
+    let row = world.see(who, "the end", Row::is_over).await;
+    runner.abort();
+    let text = row.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("line")).collect();
+    let pid = lines[0].rsplit(' ').next().unwrap();
+    assert_eq!(lines, (0..150).map(|i| format!("line {i} of {pid}")).collect::<Vec<_>>());
+}
+
+/// On a clock that jumps to whatever is waited for next, a loop that never waits would hang.
+#[tokio::test(start_paused = true)]
+async fn a_runner_waits_for_control_and_every_loop_of_it_waits() {
+    let world = World::new();
+    world.control.set_unavailable(true);
+    let runner = world.runner();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(world.control.calls("join"), 0);
+    let mut assignment = world.assignment("true");
+    assignment.work.provider = "cloud".into();
+    let who = assignment.who;
+    world.control.queue(assignment);
+    world.control.set_unavailable(false);
+    let row = world.see(who, "the end", Row::is_over).await;
+    assert_eq!(failure(&row).0, Cause::Configuration);
+    assert_eq!(world.control.calls("join"), 1);
+    let claims = world.control.calls("claim");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let more = world.control.calls("claim") - claims;
+    assert!((10..=15).contains(&more), "a claim every five seconds: {more}");
+    runner.abort();
 }
