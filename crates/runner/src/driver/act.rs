@@ -108,7 +108,7 @@ fn refuse_without_isolation<C: Port, P: Provider, W>(
 }
 
 /// Waits for something of the preparation, and tells control meanwhile that it goes on.
-async fn preparing<C: Port, P: Provider, W: Workspace, T>(
+pub(super) async fn preparing<C: Port, P: Provider, W: Workspace, T>(
     attempt: &Attempt<'_, C, P, W>,
     part: impl Future<Output = T>,
 ) -> Result<T, Halt> {

@@ -95,7 +95,8 @@ impl Pending {
             let end = report.from + report.bytes.len() as u64;
             let (port, who) = (&attempt.shared.port, attempt.assignment.who);
             let answer = attempt.say(|| port.report(who, report.clone())).await?;
-            if answer.next < self.from {
+            // More than was ever sent is durable where a report of an earlier runner came late.
+            if answer.next < self.from || answer.next > end {
                 return Err(Halt::Realign(answer.next));
             }
             if answer.next == self.from && end > self.from {
