@@ -33,6 +33,8 @@ pub(super) enum Item {
     Ask(Asked),
     /// An answer was handed to the agent.
     Delivered(QuestionId),
+    /// Everything that was printed while nobody listened has been read.
+    CaughtUp,
 }
 
 /// Reports what comes, until nothing more does. `from` is how much is durable.
@@ -49,7 +51,9 @@ pub(super) async fn report<C: Port, P: Provider, W: Sync>(
         let said = loop {
             match next {
                 Some(Item::Output { bytes, seen }) => pending.add(bytes, seen),
-                Some(said @ (Item::Ask(_) | Item::Delivered(_))) => break Some(said),
+                Some(said @ (Item::Ask(_) | Item::Delivered(_) | Item::CaughtUp)) => {
+                    break Some(said);
+                }
                 None => break None,
             }
             if pending.bytes.len() >= MOST {
@@ -62,6 +66,11 @@ pub(super) async fn report<C: Port, P: Provider, W: Sync>(
             Some(Item::Ask(asked)) => attempt.say(|| port.ask(who, asked.clone())).await?,
             Some(Item::Delivered(question)) => {
                 attempt.say(|| port.delivered(who, question)).await?;
+            }
+            Some(Item::CaughtUp) => {
+                // Nothing new, but control may judge silence from here on.
+                let nothing = Report { from: pending.from, ..Report::default() };
+                attempt.say(|| port.report(who, nothing.clone())).await?;
             }
             Some(Item::Output { .. }) | None => {}
         }
