@@ -21,6 +21,7 @@ mod finish;
 mod follow;
 mod look;
 mod mailbox;
+mod orphan;
 mod perform;
 mod port;
 mod prompt;

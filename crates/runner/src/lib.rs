@@ -20,6 +20,7 @@ mod program;
 mod publish;
 mod runner;
 mod shared;
+mod sweep;
 mod tree;
 mod workspace;
 

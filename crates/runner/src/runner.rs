@@ -26,6 +26,7 @@ use crate::board::Board;
 use crate::config::RunnerConfig;
 use crate::driver::{self, Order};
 use crate::shared::{Backoff, Shared, duration};
+use crate::sweep::sweep;
 use crate::workspace::Workspace;
 
 /// How long one question for duties waits.
@@ -69,6 +70,7 @@ enum Errand {
     Hear,
     Claim,
     Beat,
+    Sweep,
     Drive(Who, Part),
 }
 
@@ -153,6 +155,7 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 }
                 self.hear(Instant::now());
                 self.beat();
+                self.sweep();
                 self.claim_all();
             }
             Some(Event::Duties { duties: Ok(duties), began }) => {
@@ -182,6 +185,7 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 Errand::Join => self.join(),
                 Errand::Hear => self.hear_later(),
                 Errand::Beat => self.beat(),
+                Errand::Sweep => self.sweep(),
                 // Claims come round again; control tells of an attempt without a driver.
                 Errand::Claim | Errand::Drive(..) => {}
             },
@@ -245,6 +249,17 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
         self.spawn(Errand::Beat, async move {
             beat(shared).await;
             Event::Forgotten
+        });
+    }
+
+    fn sweep(&mut self) {
+        if self.is_out(Errand::Sweep) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.spawn(Errand::Sweep, async move {
+            sweep(shared).await;
+            Event::Drove
         });
     }
 

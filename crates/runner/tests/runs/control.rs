@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use belay_api::port::{
-    Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Found, Hello, Left,
-    Port, PortError, Report, Seen, Start, Stepped, Who,
+    Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Found, Hello,
+    Left, Port, PortError, Present, Report, Seen, Start, Stepped, Who,
 };
 use belay_kernel::attempt::{Outcome, Phase};
 use belay_kernel::publish::{Publish, Push, PushOutcome};
@@ -326,6 +326,16 @@ impl Port for Control {
             });
             row.ending = Some(ending);
             Ok(())
+        })
+    }
+
+    async fn sweep(&self, _: RunnerId, present: Vec<Present>) -> Result<Vec<Fate>, PortError> {
+        self.call("sweep", |state| {
+            let wanted = |one: &Present| {
+                state.rows.values().any(|row| row.assignment.sandbox == one.sandbox)
+            };
+            let fate = |one| if wanted(one) { Fate::Keep } else { Fate::Kill };
+            Ok(present.iter().map(fate).collect())
         })
     }
 
