@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use belay_kernel::Revision;
 use futures_util::future::join_all;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use super::args::{Arg, array_of, cell, typed};
-use super::link::{Link, Trouble};
+use super::args::{Arg, array_of, cell};
+use super::link::{Link, Ready, Session, Trouble};
 use crate::cell::Cell;
 use crate::commit::{ABSENT, Answered, Change, Commit, Committed, replay};
 use crate::lease::{LeaseAct, LeaseWrite};
@@ -71,7 +70,7 @@ pub(super) struct Known {
 }
 
 /// Locks every row that a decision read or changes, table by table in order.
-pub(super) async fn lock(client: &Client, commits: &[&Commit]) -> Result<Known, Trouble> {
+pub(super) async fn lock(client: &Session, commits: &[&Commit]) -> Result<Known, Trouble> {
     let mut tables: BTreeMap<usize, (&'static Table, BTreeSet<Key>, bool)> = BTreeMap::new();
     for commit in commits {
         let read = commit.expect.iter().map(|(key, _)| (key.clone(), false));
@@ -86,29 +85,51 @@ pub(super) async fn lock(client: &Client, commits: &[&Commit]) -> Result<Known, 
     let deletes = commits
         .iter()
         .any(|commit| commit.changes.iter().any(|(change, _)| matches!(change, Change::Delete(_))));
-    let looks = tables.into_values().map(|(table, keys, writes)| {
-        let strength = match (deletes, writes) {
-            (true, _) => "FOR UPDATE",
-            (false, true) => "FOR NO KEY UPDATE",
-            (false, false) => "FOR SHARE",
-        };
-        lock_table(client, table, keys, strength)
-    });
-    let requests = requests(client, commits);
-    let (found, requests) = tokio::join!(join_all(looks), requests);
+    let looks: Vec<(&'static Table, Statement)> = tables
+        .into_values()
+        .map(|(table, keys, writes)| {
+            let strength = match (deletes, writes) {
+                (true, _) => "FOR UPDATE",
+                (false, true) => "FOR NO KEY UPDATE",
+                (false, false) => "FOR SHARE",
+            };
+            (table, lock_table(table, &keys, strength))
+        })
+        .collect();
+    let requests = requests(commits);
+    let statements: Vec<&Statement> = looks.iter().map(|(_, one)| one).chain(&requests).collect();
+    let mut found = ask_all(client, &statements).await?.into_iter();
     let mut revisions = HashMap::new();
-    for table in found {
-        revisions.extend(table?);
+    for ((table, _), rows) in looks.iter().zip(&mut found) {
+        for row in rows {
+            let cells: Result<Vec<_>, _> =
+                (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
+            let revision: i64 = row.try_get(table.key)?;
+            revisions.insert(Key { table, cells: cells? }, Revision(revision.unsigned_abs()));
+        }
     }
-    Ok(Known { revisions, requests: requests? })
+    let requests = found.next().map_or_else(|| Ok(HashMap::new()), answers)?;
+    Ok(Known { revisions, requests })
 }
 
-async fn lock_table(
-    client: &Client,
-    table: &'static Table,
-    keys: BTreeSet<Key>,
-    strength: &str,
-) -> Result<Vec<(Key, Revision)>, Trouble> {
+/// Sends statements one after the other without waiting, and gives the rows of each.
+async fn ask_all(
+    client: &Session,
+    statements: &[&Statement],
+) -> Result<Vec<Vec<tokio_postgres::Row>>, Trouble> {
+    let ready = ready_all(client, statements).await?;
+    let asked = statements.iter().zip(&ready).map(|(one, ready)| async move {
+        client.query_ready(ready, &one.sql, &one.args).await.map_err(Trouble::from)
+    });
+    join_all(asked).await.into_iter().collect()
+}
+
+async fn ready_all(client: &Session, statements: &[&Statement]) -> Result<Vec<Ready>, Trouble> {
+    let ready = join_all(statements.iter().map(|one| client.ready(&one.sql, &one.args))).await;
+    ready.into_iter().map(|ready| ready.map_err(Trouble::from)).collect()
+}
+
+fn lock_table(table: &'static Table, keys: &BTreeSet<Key>, strength: &str) -> Statement {
     let (matches, args) = key_arrays(table, keys.iter());
     let list = table.key_list();
     let sql = format!(
@@ -116,15 +137,7 @@ async fn lock_table(
          ORDER BY {list} {strength}",
         table.name
     );
-    let rows = client.query_typed(&sql, &typed(&args)).await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows {
-        let cells: Result<Vec<_>, _> =
-            (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
-        let revision: i64 = row.try_get(table.key)?;
-        found.push((Key { table, cells: cells? }, Revision(revision.unsigned_abs())));
-    }
-    Ok(found)
+    Statement { sql, args }
 }
 
 /// A condition on the key columns, and its arrays. A key of one column is compared with the array
@@ -148,20 +161,20 @@ pub(super) fn key_arrays<'a>(
     (condition, args)
 }
 
-async fn requests(
-    client: &Client,
-    commits: &[&Commit],
-) -> Result<HashMap<(String, String), Answered>, Trouble> {
+fn requests(commits: &[&Commit]) -> Option<Statement> {
     let asked: Vec<_> = commits.iter().filter_map(|commit| commit.request.as_ref()).collect();
     if asked.is_empty() {
-        return Ok(HashMap::new());
+        return None;
     }
     let principals = asked.iter().map(|one| Some(one.principal.clone())).collect();
     let keys = asked.iter().map(|one| Some(one.key.clone())).collect();
-    let args = [Arg::Texts(principals), Arg::Texts(keys)];
+    let args = vec![Arg::Texts(principals), Arg::Texts(keys)];
     let sql = "SELECT principal, key, body_hash, answer, at FROM requests
         WHERE (principal, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))";
-    let rows = client.query_typed(sql, &typed(&args)).await?;
+    Some(Statement::new(sql, args))
+}
+
+fn answers(rows: Vec<tokio_postgres::Row>) -> Result<HashMap<(String, String), Answered>, Trouble> {
     let mut found = HashMap::new();
     for row in rows {
         let at = belay_kernel::Timestamp::from_millis(row.try_get(4)?);
@@ -234,7 +247,7 @@ impl<'a> Left<'a> {
 
 /// Judges, writes and commits; the transaction is begun and everything that was read is locked.
 pub(super) async fn finish(
-    client: &Client,
+    client: &Session,
     commits: &[&Commit],
     known: Known,
 ) -> Result<Vec<Committed>, Broken> {
@@ -248,9 +261,15 @@ pub(super) async fn finish(
     statements.extend(leases(&left));
     statements.extend(super::group::appended(&left.done));
     statements.push(Statement::new(MARK, vec![Arg::text(&batch)]));
-    let written = join_all(statements.iter().map(|statement| async {
-        client.execute_typed(&statement.sql, &typed(&statement.args)).await
-    }));
+    let statements: Vec<&Statement> = statements.iter().collect();
+    let ready = match ready_all(client, &statements).await {
+        Ok(ready) => ready,
+        Err(trouble) => return Link::close(client, Err(trouble)).await.map_err(Broken::from),
+    };
+    let written =
+        join_all(statements.iter().zip(&ready).map(|(one, ready)| async move {
+            client.execute_ready(ready, &one.sql, &one.args).await
+        }));
     // All of it goes out at once; COMMIT of a transaction that failed is a rollback.
     let (written, committed) = tokio::join!(written, client.batch_execute("COMMIT"));
     let failed = written.into_iter().find_map(Result::err);

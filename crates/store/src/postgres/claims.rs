@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use belay_kernel::Timestamp;
-use tokio_postgres::Client;
 
-use super::args::{Arg, raw, typed};
+use super::args::{Arg, raw};
 use super::batch::{self, Broken};
-use super::link::{Link, Trouble, patiently};
+use super::link::{Link, Session, Trouble, patiently};
 use super::{group, misc};
 use crate::claim::{Claim, ClaimAsk, Decide, Entry, Judged, Related, merge};
 use crate::commit::{Commit, Committed};
@@ -65,7 +64,7 @@ async fn turn(
 }
 
 /// The oldest claimable tasks of each priority that is in use, locked.
-async fn heads(client: &Client, ask: &ClaimAsk) -> Result<Vec<RawRow>, Trouble> {
+async fn heads(client: &Session, ask: &ClaimAsk) -> Result<Vec<RawRow>, Trouble> {
     let table = TaskRow::table();
     let columns: Vec<_> = table.columns.iter().map(|column| format!("t.{}", column.name)).collect();
     let sql = format!(
@@ -85,12 +84,12 @@ async fn heads(client: &Client, ask: &ClaimAsk) -> Result<Vec<RawRow>, Trouble> 
     );
     let look = i64::try_from(ask.look()).unwrap_or(i64::MAX);
     let args = [Arg::text(&ask.role), Arg::int(ask.now.as_millis()), Arg::int(look)];
-    let rows = client.query_typed(&sql, &typed(&args)).await?;
+    let rows = client.query(&sql, &args).await?;
     rows.iter().map(|row| raw(table, row).map_err(Trouble::from)).collect()
 }
 
 async fn judge(
-    client: &Client,
+    client: &Session,
     rows: Vec<RawRow>,
     ask: &ClaimAsk,
     decide: &Decide,
@@ -130,7 +129,10 @@ async fn judge(
 }
 
 /// The roles at the heads of whose queues something can be claimed.
-pub(super) async fn waiting_roles(client: &Client, now: Timestamp) -> Result<Vec<String>, Trouble> {
+pub(super) async fn waiting_roles(
+    client: &Session,
+    now: Timestamp,
+) -> Result<Vec<String>, Trouble> {
     let sql = "WITH RECURSIVE roles(role) AS (
             (SELECT role FROM tasks WHERE claim_at IS NOT NULL ORDER BY role LIMIT 1)
             UNION ALL
@@ -140,6 +142,6 @@ pub(super) async fn waiting_roles(client: &Client, now: Timestamp) -> Result<Vec
         SELECT role FROM roles r WHERE role IS NOT NULL AND EXISTS (
             SELECT 1 FROM tasks t WHERE t.role = r.role AND t.claim_at <= $1)
         ORDER BY role";
-    let rows = client.query_typed(sql, &typed(&[Arg::int(now.as_millis())])).await?;
+    let rows = client.query(sql, &[Arg::int(now.as_millis())]).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::args::{Arg, typed};
+use super::args::Arg;
 use super::batch::{self, Broken, Statement};
 use super::link::{Link, Trouble, patiently, transact};
 use crate::commit::{Change, Commit, Committed};
@@ -185,10 +185,9 @@ async fn attempt(
 /// transaction is still under way this waits for its end, and after this it can never commit.
 async fn was_committed(link: &Link, batch: &str) -> Result<bool, Trouble> {
     let args = [Arg::text(batch)];
-    let args = typed(&args);
     // A mark of ours whose own reply was lost looks like the batch's: the answer is then unknown.
     let marked: Result<u64, Failure> = transact!(link, close_once, |client| async {
-        Ok::<_, Trouble>(client.execute_typed(batch::MARK, &args).await?)
+        Ok::<_, Trouble>(client.execute(batch::MARK, &args).await?)
     });
     marked.map(|marked| marked == 0).map_err(Trouble::Failed)
 }

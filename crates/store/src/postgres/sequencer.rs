@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::AsyncMessage;
 
-use super::args::{Arg, typed};
-use super::link::{Link, Trouble};
+use super::args::Arg;
+use super::link::{Link, Session, Trouble};
 use crate::open::draw;
 use crate::refusal::Failure;
 
@@ -52,7 +52,7 @@ impl Sequencer {
             Arc::clone(&bell),
             Arc::clone(&newest),
         ));
-        if link.options.listen {
+        if link.options.listen && link.is_own() {
             tasks.spawn(listen(link, newest));
         }
         Self { name, bell, _tasks: tasks }
@@ -112,13 +112,13 @@ enum Moved {
 }
 
 /// One round: renew or take the lease, number what is committed.
-async fn number(client: &Client, begin: &str, name: &str) -> Result<Moved, Trouble> {
+async fn number(client: &Session, begin: &str, name: &str) -> Result<Moved, Trouble> {
     // Looking first keeps an idle installation from writing.
     let look = "SELECT EXISTS (SELECT 1 FROM event_inbox), last_number,
             coalesce(holder = $1, false)
             OR held_until < (extract(epoch FROM clock_timestamp()) * 1000)::bigint
         FROM sequencer";
-    let rows = client.query_typed(look, &typed(&[Arg::text(name)])).await?;
+    let rows = client.query(look, &[Arg::text(name)]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     if !row.try_get::<_, bool>(2)? {
         return Ok(Moved::NotOurs);
@@ -143,12 +143,13 @@ async fn number(client: &Client, begin: &str, name: &str) -> Result<Moved, Troub
         WHERE one = 1 AND holder = $1 RETURNING last_number, (SELECT count(*) FROM put)";
     let lease_args = [Arg::text(name), Arg::int(LEASE_MS)];
     let work_args = [Arg::text(name), Arg::int(MOVE)];
-    let (lease_args, work_args) = (typed(&lease_args), typed(&work_args));
+    let lease_ready = client.ready(lease, &lease_args).await?;
+    let work_ready = client.ready(work, &work_args).await?;
     // The lease's row is locked by the first statement; the second one sees what it left.
     let (begun, leased, worked, told, committed) = tokio::join!(
         client.batch_execute(begin),
-        client.execute_typed(lease, &lease_args),
-        client.query_typed(work, &work_args),
+        client.execute_ready(&lease_ready, lease, &lease_args),
+        client.query_ready(&work_ready, work, &work_args),
         client.batch_execute(NOTIFY),
         client.batch_execute("COMMIT"),
     );

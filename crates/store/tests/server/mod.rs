@@ -1,5 +1,7 @@
 //! A PostgreSQL of one's own, from the installed binaries, with throw-away databases.
 
+pub(crate) mod pooler;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,9 +58,7 @@ impl Server {
         initdb.arg("-D").arg(&data).args(["-U", "belay", "-A", "trust", "-E", "UTF8", "--no-sync"]);
         let made = initdb.stdout(Stdio::null()).status().unwrap();
         assert!(made.success(), "initdb made a cluster");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let port = free_port();
         certificate(directory.path(), &data, user);
         let child = spawn(directory.path(), port, user);
         let url = format!("postgres://belay@127.0.0.1:{port}");
@@ -133,6 +133,11 @@ impl Drop for Server {
             let _ = own.child.wait();
         }
     }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 fn signal(pid: u32, name: &str) {
