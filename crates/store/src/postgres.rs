@@ -109,12 +109,13 @@ impl Postgres {
         let mut link = Link::new(options)?;
         schema::migrate(&link, crate::migrate::NEWEST).await?;
         let installation = schema::installation(&link).await?;
+        let floor = schema::newest_moment(&link).await?;
         link.find_route().await?;
         let link = Arc::new(link);
         let (tell, newest) = watch::channel(0);
         let sequencer = Sequencer::start(Arc::clone(&link), tell);
         let committers = Committers::start(Arc::clone(&link), sequencer.bell());
-        let steady = Steady::default();
+        let steady = Steady::after(floor);
         Ok(Self { link, committers, sequencer, installation, newest, steady })
     }
 

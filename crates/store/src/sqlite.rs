@@ -68,9 +68,10 @@ impl Sqlite {
         file::migrate(&mut connection, crate::migrate::NEWEST)?;
         let installation = file::installation(&connection)?;
         let (tell, newest) = watch::channel(misc::newest_event(&connection)?);
+        let floor = misc::newest_moment(&connection)?;
         let readers = Readers::start(&path)?;
         let writer = Writer::start(connection, tell);
-        let steady = Steady::default();
+        let steady = Steady::after(floor);
         Ok(Self { readers, writer, installation, newest, steady, path, _lock: lock })
     }
 

@@ -1,5 +1,7 @@
 //! The schema: migrations under a lock, and which installation this is.
 
+use belay_kernel::Timestamp;
+
 use super::args::Arg;
 use super::link::{Link, Session, Trouble, transact};
 use crate::migrate::{Migration, NEWEST, missing};
@@ -87,6 +89,17 @@ async fn draw_in(client: &Session, id: &str, epoch: i64) -> Result<(String, i64)
     let rows = client.query("SELECT id, epoch FROM installation", &[]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
+/// The newest moment among the newest events.
+pub(super) async fn newest_moment(link: &Link) -> Result<Timestamp, OpenError> {
+    let found: Result<_, Failure> = transact!(link, close, |client| async {
+        let sql = "SELECT coalesce(max(at), 0)
+            FROM (SELECT at FROM events ORDER BY number DESC LIMIT 1000) newest";
+        let rows = client.query(sql, &[]).await?;
+        Ok::<_, Trouble>(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+    });
+    found.map(Timestamp::from_millis).map_err(|failure| opened(link, failure))
 }
 
 fn opened(link: &Link, failure: Failure) -> OpenError {

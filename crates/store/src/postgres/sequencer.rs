@@ -113,12 +113,14 @@ enum Moved {
 
 /// One round: renew or take the lease, number what is committed.
 async fn number(client: &Session, begin: &str, name: &str) -> Result<Moved, Trouble> {
-    // Looking first keeps an idle installation from writing.
+    // Looking first keeps an idle installation from writing. A lease that ends later than any lease
+    // could is from before the clock was set back, and counts as over.
     let look = "SELECT EXISTS (SELECT 1 FROM event_inbox), last_number,
             coalesce(holder = $1, false)
-            OR held_until < (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+            OR held_until - (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                NOT BETWEEN 0 AND $2
         FROM sequencer";
-    let rows = client.query(look, &[Arg::text(name)]).await?;
+    let rows = client.query(look, &[Arg::text(name), Arg::int(LEASE_MS)]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     if !row.try_get::<_, bool>(2)? {
         return Ok(Moved::NotOurs);
@@ -129,7 +131,8 @@ async fn number(client: &Session, begin: &str, name: &str) -> Result<Moved, Trou
     let lease = "UPDATE sequencer SET holder = $1,
             held_until = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2
         WHERE one = 1 AND (holder = $1
-            OR held_until < (extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+            OR held_until - (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                NOT BETWEEN 0 AND $2)";
     let work = "WITH moved AS (
             DELETE FROM event_inbox WHERE EXISTS (SELECT 1 FROM sequencer WHERE holder = $1)
                 AND id IN (SELECT id FROM event_inbox ORDER BY id LIMIT $2)

@@ -17,8 +17,10 @@ pub(crate) struct Server {
 struct Own {
     child: Child,
     directory: tempfile::TempDir,
+    data: PathBuf,
     port: u16,
     user: Option<(u32, u32)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 /// The newest installed version's binaries.
@@ -43,26 +45,55 @@ fn user() -> Option<(u32, u32)> {
     Some((fields[2].parse().unwrap(), fields[3].parse().unwrap()))
 }
 
+/// Where a server lives, if not where everyone does.
+#[derive(Default)]
+pub(crate) struct Place {
+    /// The directory that its data is in.
+    pub(crate) data: Option<PathBuf>,
+    /// The directory that its log of changes is in.
+    pub(crate) log: Option<PathBuf>,
+    /// What its processes are started with.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
 impl Server {
     pub(crate) fn start() -> Self {
         if let Ok(url) = std::env::var("BELAY_TEST_DATABASE_URL") {
             return Self { own: None, url };
         }
+        Self::start_in(Place::default())
+    }
+
+    /// Starts a server of our own in a place of its own.
+    pub(crate) fn start_in(place: Place) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let user = user();
         if let Some((uid, gid)) = user {
             std::os::unix::fs::chown(directory.path(), Some(uid), Some(gid)).unwrap();
         }
-        let data = directory.path().join("data");
+        let made = |under: &Path, name: &str| {
+            let path = under.join(name);
+            std::fs::create_dir(&path).unwrap();
+            if let Some((uid, gid)) = user {
+                std::os::unix::fs::chown(&path, Some(uid), Some(gid)).unwrap();
+            }
+            path
+        };
+        let data = made(place.data.as_deref().unwrap_or(directory.path()), "data");
         let mut initdb = as_user(user, &binaries().join("initdb"));
         initdb.arg("-D").arg(&data).args(["-U", "belay", "-A", "trust", "-E", "UTF8", "--no-sync"]);
+        if let Some(log) = &place.log {
+            initdb.arg("--waldir").arg(made(log, "wal"));
+        }
         let made = initdb.stdout(Stdio::null()).status().unwrap();
         assert!(made.success(), "initdb made a cluster");
         let port = free_port();
         certificate(directory.path(), &data, user);
-        let child = spawn(directory.path(), port, user);
+        let environment = place.environment;
+        let child = spawn(directory.path(), &data, port, user, &environment);
         let url = format!("postgres://belay@127.0.0.1:{port}");
-        let server = Self { own: Some(Own { child, directory, port, user }), url };
+        let own = Own { child, directory, data, port, user, environment };
+        let server = Self { own: Some(own), url };
         server.await_ready();
         server
     }
@@ -120,7 +151,8 @@ impl Server {
         let Some(own) = &mut self.own else { return false };
         signal(own.child.id(), "QUIT");
         own.child.wait().unwrap();
-        own.child = spawn(own.directory.path(), own.port, own.user);
+        let directory = own.directory.path();
+        own.child = spawn(directory, &own.data, own.port, own.user, &own.environment);
         self.await_ready();
         true
     }
@@ -154,9 +186,17 @@ fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
     command
 }
 
-fn spawn(directory: &Path, port: u16, user: Option<(u32, u32)>) -> Child {
-    let mut postgres = as_user(user, &binaries().join("postgres"));
-    postgres.arg("-D").arg(directory.join("data")).arg("-k").arg(directory);
+fn spawn(
+    directory: &Path,
+    data: &Path,
+    port: u16,
+    user: Option<(u32, u32)>,
+    environment: &[(&'static str, String)],
+) -> Child {
+    // Set only for the server: what stands before it runs as another user.
+    let mut postgres = as_user(user, Path::new("env"));
+    postgres.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
+    postgres.arg(binaries().join("postgres")).arg("-D").arg(data).arg("-k").arg(directory);
     postgres.arg("-p").arg(port.to_string());
     let settings = [
         "listen_addresses=127.0.0.1",
