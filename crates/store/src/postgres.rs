@@ -43,6 +43,7 @@ use crate::row::{Key, RawRow};
 use crate::store::{Due, Installation, Prune, Pruned};
 use crate::table::Table;
 
+use claims::Claimers;
 use group::Committers;
 use link::{Link, transact};
 use sequencer::Sequencer;
@@ -97,6 +98,7 @@ impl PostgresOptions {
 pub struct Postgres {
     link: Arc<Link>,
     committers: Committers,
+    claimers: Claimers,
     sequencer: Sequencer,
     installation: Installation,
     newest: watch::Receiver<u64>,
@@ -115,8 +117,9 @@ impl Postgres {
         let (tell, newest) = watch::channel(0);
         let sequencer = Sequencer::start(Arc::clone(&link), tell);
         let committers = Committers::start(Arc::clone(&link), sequencer.bell());
+        let claimers = Claimers::start(Arc::clone(&link), sequencer.bell());
         let steady = Steady::after(floor);
-        Ok(Self { link, committers, sequencer, installation, newest, steady })
+        Ok(Self { link, committers, claimers, sequencer, installation, newest, steady })
     }
 
     /// Whether its sessions are shared with others, as behind a transaction pooler.
@@ -151,9 +154,7 @@ impl Engine for Postgres {
     }
 
     async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
-        let claims = claims::claim(&self.link, &ask, &decide).await;
-        self.sequencer.ring();
-        claims
+        self.claimers.claim(ask, decide).await
     }
 
     async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {

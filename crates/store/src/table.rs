@@ -1,7 +1,9 @@
 //! Tables as data: from one description follow the statements of both databases, the checks of
 //! every commit, and the in-memory twin.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::cell::{Cell, Column, Kind, TOO_LARGE};
 use crate::refusal::Refusal;
@@ -36,6 +38,15 @@ pub struct Table {
     pub(crate) sql: Statements,
 }
 
+/// The statements on many rows at once, as PostgreSQL takes them.
+#[derive(Debug, Default)]
+pub(crate) struct Many {
+    pub(crate) insert: OnceLock<String>,
+    pub(crate) update: OnceLock<String>,
+    /// By how firmly rows are held.
+    pub(crate) lock: [OnceLock<String>; 3],
+}
+
 /// The statements on single rows, with parameters `?1`, as SQLite takes them.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
@@ -49,6 +60,10 @@ pub(crate) struct Statements {
     pub(crate) stored: String,
     /// The row with a key and the revision after it.
     pub(crate) delete: String,
+    /// Updates by the columns that change, as bits: a task's life has a handful.
+    updates: Mutex<HashMap<u64, Arc<str>>>,
+    /// The statements on many rows.
+    pub(crate) many: Many,
 }
 
 impl Table {
@@ -103,19 +118,31 @@ impl Table {
             insert: format!("INSERT INTO {name} ({columns}, revision) VALUES ({places})"),
             stored: format!("SELECT {columns}, revision FROM {name} WHERE {key}"),
             delete: format!("DELETE FROM {name} WHERE {key} AND revision = ?{}", self.key + 1),
+            ..Statements::default()
         };
+        // Columns are told apart by the bits of a number.
+        assert!(count < 64, "{name} has too many columns");
         self
     }
 
-    /// An update of these columns, guarded by the revision: their values in order, then the new
-    /// revision, then the key, then the expected revision. An index whose columns are not named is
-    /// left alone, so only what changed is named.
-    pub(crate) fn update_sql(&self, changed: &[usize]) -> String {
+    /// An update of these columns, as bits, guarded by the revision: their values in order, then the
+    /// new revision, then the key, then the expected revision. An index whose columns are not named
+    /// is left alone, so only what changed is named.
+    pub(crate) fn update_sql(&self, changed: u64) -> Arc<str> {
+        let mut updates = self.sql.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = updates.entry(changed).or_insert_with(|| self.make_update_sql(changed).into());
+        Arc::clone(made)
+    }
+
+    fn make_update_sql(&self, changed: u64) -> String {
         let mut sql = format!("UPDATE {} SET ", self.name);
-        for (place, index) in changed.iter().enumerate() {
-            let _ = write!(sql, "{} = ?{}, ", self.columns[*index].name, place + 1);
+        let named =
+            self.columns.iter().enumerate().filter(|(index, _)| changed & (1 << index) != 0);
+        let mut count = 0;
+        for (_, column) in named {
+            count += 1;
+            let _ = write!(sql, "{} = ?{count}, ", column.name);
         }
-        let count = changed.len();
         let _ = write!(
             sql,
             "revision = ?{} WHERE {} AND revision = ?{}",

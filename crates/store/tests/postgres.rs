@@ -12,6 +12,7 @@ use std::time::Instant;
 use belay_store::{Postgres, PostgresOptions};
 use futures_util::FutureExt as _;
 
+mod place;
 mod postgres_faults;
 mod postgres_pooled;
 mod server;

@@ -14,12 +14,13 @@ use belay_store::rows::{REFERENCES, TaskRow};
 use belay_store::sqlite::{DATABASE, restore};
 use belay_store::{EventFilter, Failure, OpenError, Refusal, Sqlite, Store};
 
+mod place;
 #[allow(dead_code, reason = "the suite's helpers are used here, not its cases")]
 mod suite;
 
+use place::{MovedClock, SmallDisk};
 use suite::chance::Chance;
 use suite::make::*;
-use suite::place::{MovedClock, SmallDisk};
 
 const CHILD: &str = "BELAY_TEST_WRITING_CHILD";
 
@@ -202,8 +203,7 @@ async fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let disk = SmallDisk::mount(6);
     let data = disk.path().join("data");
     let store = Sqlite::open(&data).unwrap();
-    let ballast = disk.path().join("ballast");
-    std::fs::write(&ballast, vec![0; 1_500_000]).unwrap();
+    let ballast = disk.fill_but(3_000);
     let mut done = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(60);
     let why = loop {
@@ -246,22 +246,22 @@ fn clock_child() {
     runtime().block_on(async {
         let store = Sqlite::open(&directory.join("data")).unwrap();
         let before = wall();
-        let timer = suite::tending::armed(&store, Duration::from_millis(1_500)).await;
+        let timer = place::clock::armed(&store, Duration::from_millis(1_500)).await;
         std::fs::write(directory.join("ready"), "").unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         while wall() > before - 3_600_000 {
             assert!(Instant::now() < deadline, "the clock is set back under this process");
             std::thread::sleep(Duration::from_millis(5));
         }
-        suite::tending::after_the_clock_was_set_back(&store, timer).await;
+        place::clock::after_the_clock_was_set_back(&store, timer).await;
         let last = store.now().await.unwrap();
         drop(store);
         // And once more for one that is started after it was set: a day is not waited for.
         let store = Sqlite::open(&directory.join("data")).unwrap();
         let now = store.now().await.unwrap();
         assert!(now.as_millis() > last.as_millis() - 1_000, "{now:?} after {last:?}");
-        let timer = suite::tending::armed(&store, Duration::from_millis(300)).await;
-        suite::tending::after_the_clock_was_set_back(&store, timer).await;
+        let timer = place::clock::armed(&store, Duration::from_millis(300)).await;
+        place::clock::after_the_clock_was_set_back(&store, timer).await;
         std::fs::write(directory.join("passed"), "").unwrap();
     });
 }

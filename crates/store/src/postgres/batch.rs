@@ -3,6 +3,7 @@
 //! Rows are locked in one order over all tables, so that transactions wait for each other and do
 //! not deadlock. A row that two decisions of the batch change is written once, with its last value.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use belay_kernel::Revision;
@@ -11,7 +12,6 @@ use tokio_postgres::error::SqlState;
 
 use super::args::{Arg, array_of, cell};
 use super::link::{Link, Ready, Session, Trouble};
-use crate::cell::Cell;
 use crate::commit::{ABSENT, Answered, Change, Commit, Committed, replay};
 use crate::lease::{LeaseAct, LeaseWrite};
 use crate::open::draw;
@@ -45,7 +45,7 @@ impl From<Trouble> for Broken {
 
 /// A statement with its parameters.
 pub(super) struct Statement {
-    sql: String,
+    sql: Cow<'static, str>,
     args: Vec<Arg>,
 }
 
@@ -89,9 +89,9 @@ pub(super) async fn lock(client: &Session, commits: &[&Commit]) -> Result<Known,
         .into_values()
         .map(|(table, keys, writes)| {
             let strength = match (deletes, writes) {
-                (true, _) => "FOR UPDATE",
-                (false, true) => "FOR NO KEY UPDATE",
-                (false, false) => "FOR SHARE",
+                (true, _) => Strength::Remove,
+                (false, true) => Strength::Change,
+                (false, false) => Strength::Read,
             };
             (table, lock_table(table, &keys, strength))
         })
@@ -129,36 +129,64 @@ async fn ready_all(client: &Session, statements: &[&Statement]) -> Result<Vec<Re
     ready.into_iter().map(|ready| ready.map_err(Trouble::from)).collect()
 }
 
-fn lock_table(table: &'static Table, keys: &BTreeSet<Key>, strength: &str) -> Statement {
-    let (matches, args) = key_arrays(table, keys.iter());
-    let list = table.key_list();
-    let sql = format!(
-        "SELECT {list}, revision FROM {} WHERE {matches} \
-         ORDER BY {list} {strength}",
-        table.name
-    );
-    Statement { sql, args }
+fn lock_table(table: &'static Table, keys: &BTreeSet<Key>, strength: Strength) -> Statement {
+    let args = key_args(table, keys.iter());
+    let sql = table.sql.many.lock[strength as usize].get_or_init(|| {
+        let (list, matches) = (table.key_list(), key_matches(table));
+        let strength = strength.sql();
+        format!(
+            "SELECT {list}, revision FROM {} WHERE {matches} ORDER BY {list} {strength}",
+            table.name
+        )
+    });
+    Statement::new(sql, args)
 }
 
-/// A condition on the key columns, and its arrays. A key of one column is compared with the array
-/// itself, which is an index scan whatever the planner thinks of the table.
+/// How firmly rows are held.
+#[derive(Clone, Copy)]
+enum Strength {
+    Read,
+    Change,
+    Remove,
+}
+
+impl Strength {
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Read => "FOR SHARE",
+            Self::Change => "FOR NO KEY UPDATE",
+            Self::Remove => "FOR UPDATE",
+        }
+    }
+}
+
+/// A condition on the key columns, and its arrays.
 pub(super) fn key_arrays<'a>(
     table: &Table,
     keys: impl Iterator<Item = &'a Key> + Clone,
 ) -> (String, Vec<Arg>) {
-    let mut args = Vec::with_capacity(table.key);
-    let mut places = Vec::with_capacity(table.key);
-    for index in 0..table.key {
-        let kind = table.columns[index].kind;
-        args.push(Arg::column(kind, keys.clone().map(|key| &key.cells[index])));
-        places.push(format!("${}::{}", index + 1, array_of(kind)));
-    }
+    (key_matches(table), key_args(table, keys))
+}
+
+fn key_args<'a>(table: &Table, keys: impl Iterator<Item = &'a Key> + Clone) -> Vec<Arg> {
+    let column = |index: usize| {
+        Arg::column(table.columns[index].kind, keys.clone().map(|key| &key.cells[index]))
+    };
+    (0..table.key).map(column).collect()
+}
+
+/// A key of one column is compared with the array itself, which is an index scan whatever the
+/// planner thinks of the table.
+fn key_matches(table: &Table) -> String {
+    let place = |(index, column): (usize, &crate::cell::Column)| {
+        format!("${}::{}", index + 1, array_of(column.kind))
+    };
+    let places: Vec<_> = table.columns[..table.key].iter().enumerate().map(place).collect();
     let list = table.key_list();
-    let condition = match places.as_slice() {
+    match places.as_slice() {
         [place] => format!("{list} = ANY({place})"),
         places => format!("({list}) IN (SELECT * FROM unnest({}))", places.join(", ")),
-    };
-    (condition, args)
+    }
 }
 
 fn requests(commits: &[&Commit]) -> Option<Statement> {
@@ -343,11 +371,11 @@ fn rows(left: &Left<'_>) -> Vec<Statement> {
         let table = keys[0].table;
         let (matches, args) = key_arrays(table, keys.iter().copied());
         let sql = format!("DELETE FROM {} WHERE {matches}", table.name);
-        statements.push(Statement { sql, args });
+        statements.push(Statement { sql: sql.into(), args });
         if let Some(kind) = table.lease_kind() {
             let subjects = Arg::column(table.columns[0].kind, keys.iter().map(|key| &key.cells[0]));
             statements.push(Statement {
-                sql: "DELETE FROM leases WHERE kind = $1 AND subject = ANY($2)".to_owned(),
+                sql: "DELETE FROM leases WHERE kind = $1 AND subject = ANY($2)".into(),
                 args: vec![Arg::text(kind), subjects],
             });
         }
@@ -363,44 +391,45 @@ enum Write {
 
 fn write_many(rows: &[(&Row, Revision)], write: Write) -> Statement {
     let table = rows[0].0.table;
-    let revisions: Vec<Cell> = rows
-        .iter()
-        .map(|(_, revision)| Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX)))
-        .collect();
     let mut args = Vec::with_capacity(table.columns.len() + 1);
-    let mut places = Vec::with_capacity(table.columns.len() + 1);
     for (index, column) in table.columns.iter().enumerate() {
         args.push(Arg::column(column.kind, rows.iter().map(|(row, _)| &row.cells[index])));
-        places.push(format!("${}::{}", index + 1, array_of(column.kind)));
     }
-    args.push(Arg::column(crate::cell::Kind::Int, revisions.iter()));
-    places.push(format!("${}::bigint[]", args.len()));
-    let (columns, places) = (table.column_list(), places.join(", "));
+    let revision = |revision: Revision| Some(i64::try_from(revision.0).unwrap_or(i64::MAX));
+    args.push(Arg::Ints(rows.iter().map(|(_, last)| revision(*last)).collect()));
+    let many = &table.sql.many;
     let sql = match write {
-        Write::Insert => format!(
-            "INSERT INTO {} ({columns}, revision) SELECT * FROM unnest({places})",
-            table.name
-        ),
-        Write::Update => {
-            let sets: Vec<_> = table.columns[table.key..]
-                .iter()
-                .map(|column| format!("{0} = v.{0}", column.name))
-                .collect();
-            let keys: Vec<_> = table.columns[..table.key]
-                .iter()
-                .map(|column| format!("t.{0} = v.{0}", column.name))
-                .collect();
-            let comma = if sets.is_empty() { "" } else { ", " };
-            format!(
-                "UPDATE {} t SET {}{comma}revision = v.revision \
-                 FROM unnest({places}) AS v({columns}, revision) WHERE {}",
-                table.name,
-                sets.join(", "),
-                keys.join(" AND ")
-            )
-        }
+        Write::Insert => many.insert.get_or_init(|| insert_many_sql(table)),
+        Write::Update => many.update.get_or_init(|| update_many_sql(table)),
     };
-    Statement { sql, args }
+    Statement::new(sql, args)
+}
+
+/// The arrays of all columns and the revision.
+fn places(table: &Table) -> String {
+    let kinds = table.columns.iter().map(|column| array_of(column.kind)).chain(["bigint[]"]);
+    let places: Vec<_> =
+        kinds.enumerate().map(|(index, array)| format!("${}::{array}", index + 1)).collect();
+    places.join(", ")
+}
+
+fn insert_many_sql(table: &Table) -> String {
+    let (columns, places) = (table.column_list(), places(table));
+    format!("INSERT INTO {} ({columns}, revision) SELECT * FROM unnest({places})", table.name)
+}
+
+fn update_many_sql(table: &Table) -> String {
+    let (keys, others) = table.columns.split_at(table.key);
+    let sets: Vec<_> = others.iter().map(|column| format!("{0} = v.{0}, ", column.name)).collect();
+    let keys: Vec<_> = keys.iter().map(|column| format!("t.{0} = v.{0}", column.name)).collect();
+    format!(
+        "UPDATE {} t SET {}revision = v.revision FROM unnest({}) AS v({}, revision) WHERE {}",
+        table.name,
+        sets.concat(),
+        places(table),
+        table.column_list(),
+        keys.join(" AND ")
+    )
 }
 
 /// Leases in rounds, so that no round names a holder twice.
@@ -465,7 +494,7 @@ fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
                 fence = excluded.fence, mode = excluded.mode, open = 1
             WHERE l.open = 0 OR l.fence <> excluded.fence OR l.mode <> excluded.mode
                 OR l.until < excluded.until";
-        statements.push(Statement { sql: sql.to_owned(), args });
+        statements.push(Statement::new(sql, args));
     }
     let closes = "UPDATE leases SET open = 0 WHERE open = 1 AND (kind, subject, number) IN
         (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
@@ -480,14 +509,14 @@ fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
                 Arg::Texts(holders.iter().map(|one| Some(one.1.clone())).collect()),
                 Arg::Ints(holders.iter().map(|one| Some(one.2)).collect()),
             ];
-            statements.push(Statement { sql: sql.to_owned(), args });
+            statements.push(Statement::new(sql, args));
         }
     }
     statements
 }
 
 impl Statement {
-    pub(super) fn new(sql: &str, args: Vec<Arg>) -> Self {
-        Self { sql: sql.to_owned(), args }
+    pub(super) const fn new(sql: &'static str, args: Vec<Arg>) -> Self {
+        Self { sql: Cow::Borrowed(sql), args }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use belay_kernel::{AttemptNumber, Revision, Span, Timestamp};
 use tokio_postgres::Row;
@@ -93,6 +94,21 @@ pub(super) async fn clock(client: &Session) -> Answer<Timestamp> {
     Ok(Timestamp::from_millis(row.try_get(0)?))
 }
 
+/// What is due in each table that has timers.
+static DUE: LazyLock<Vec<(&'static Table, String)>> = LazyLock::new(|| {
+    let timed = TABLES.iter().map(|table| table()).filter(|table| table.timer == Timer::Due);
+    let look = |table: &'static Table| {
+        let sql = format!(
+            "SELECT {}, due_at FROM {} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 \
+             FOR NO KEY UPDATE SKIP LOCKED",
+            table.key_list(),
+            table.name
+        );
+        (table, sql)
+    };
+    timed.map(look).collect()
+});
+
 /// Takes what is due, and shares it with other nodes by skipping what they hold.
 pub(super) async fn take_due(
     client: &Session,
@@ -100,18 +116,15 @@ pub(super) async fn take_due(
     hold: Span,
     limit: usize,
 ) -> Answer<Vec<Due>> {
-    let timed = TABLES.iter().map(|table| table()).filter(|table| table.timer == Timer::Due);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let args = [Arg::int(now.as_millis()), Arg::int(limit)];
+    let looks = DUE.iter().map(|(table, sql)| {
+        let args = &args;
+        async move { (*table, client.query(sql, args).await) }
+    });
     let mut found: Vec<Due> = Vec::new();
-    for table in timed {
-        let list = table.key_list();
-        let sql = format!(
-            "SELECT {list}, due_at FROM {} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 \
-             FOR NO KEY UPDATE SKIP LOCKED",
-            table.name
-        );
-        let args = [Arg::int(now.as_millis()), Arg::int(limit)];
-        for row in client.query(&sql, &args).await? {
+    for (table, rows) in futures_util::future::join_all(looks).await {
+        for row in rows? {
             let cells: Result<Vec<_>, _> =
                 (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
             let at = Timestamp::from_millis(row.try_get(table.key)?);

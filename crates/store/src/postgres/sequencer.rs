@@ -25,6 +25,8 @@ use crate::refusal::Failure;
 
 /// How often the inbox is looked at without being told.
 const POLL: Duration = Duration::from_millis(25);
+/// Those who commit under load share a round.
+const BREATH: Duration = Duration::from_millis(3);
 /// How often a node that does not hold the lease tries to.
 const IDLE: Duration = Duration::from_millis(500);
 /// How long the lease is held without being renewed.
@@ -62,11 +64,7 @@ impl Sequencer {
         &self.name
     }
 
-    /// Something was committed.
-    pub(super) fn ring(&self) {
-        self.bell.notify_one();
-    }
-
+    /// To be rung when something was committed.
     pub(super) fn bell(&self) -> Arc<Notify> {
         Arc::clone(&self.bell)
     }
@@ -97,6 +95,7 @@ async fn sequence(
         pause = match moved {
             Ok(Moved::Some { last, count }) => {
                 tell(&newest, last);
+                tokio::time::sleep(BREATH).await;
                 if count >= MOVE { Duration::ZERO } else { POLL }
             }
             Ok(Moved::None) => POLL,

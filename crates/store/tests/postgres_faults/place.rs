@@ -7,10 +7,10 @@ use belay_kernel::TaskId;
 use belay_store::{Commit, Failure, Postgres, PostgresOptions, Store};
 
 use super::complete;
+use crate::place::clock::{after_the_clock_was_set_back, armed};
+use crate::place::{MovedClock, SmallDisk};
 use crate::server::{Place, Server};
 use crate::suite::make::*;
-use crate::suite::place::{MovedClock, SmallDisk};
-use crate::suite::tending::{after_the_clock_was_set_back, armed};
 
 async fn open(url: &str, patience: Duration) -> Arc<Postgres> {
     let mut options = PostgresOptions::new(url);

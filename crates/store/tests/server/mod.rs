@@ -158,6 +158,28 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The time that processors worked for it so far: for itself and its live processes.
+    #[allow(dead_code, reason = "measurements need it, tests do not")]
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let Some(own) = &self.own else { return 0.0 };
+        let parent = own.child.id();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.chain([parent]).map(cpu_seconds).sum()
+    }
+}
+
+/// The time that processors worked for a process.
+#[allow(dead_code, reason = "measurements need it, tests do not")]
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let ticks = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(own) = &mut self.own {

@@ -11,7 +11,6 @@ pub(crate) mod following;
 pub(crate) mod input;
 pub(crate) mod make;
 pub(crate) mod model;
-pub(crate) mod place;
 pub(crate) mod rows;
 pub(crate) mod tending;
 

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use belay_kernel::attempt::{Outcome, Phase};
-use belay_kernel::{AttemptNumber, Epoch, NodeId, Span, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Epoch, NodeId, Span};
 use belay_store::rows::{AttemptRow, TaskRow};
 use belay_store::{
-    Beat, Beaten, Commit, EventFilter, Holder, Key, LeaseAct, LeaseKind, LeaseWrite, NewEffect,
-    NewEvent, Prune, Request, Settle, Settled, Store,
+    Beat, Beaten, Commit, Holder, Key, LeaseAct, LeaseKind, LeaseWrite, NewEffect, NewEvent, Prune,
+    Request, Settle, Settled, Store,
 };
 
 use super::make::*;
@@ -274,61 +273,4 @@ pub(crate) async fn a_clock_that_is_set_back_shortens_nothing<S: Store>(store: A
     let row = TaskRow { due_at: Some(at(1_000)), ..task_of(&*store, attempt.task).await.row };
     done(&*store, Commit::new().update(FIRST, &row)).await;
     assert!(store.take_due(at(-day), HOLD, 10).await.unwrap().is_empty());
-}
-
-/// What was promised by a clock that is about to be set back.
-pub(crate) struct Armed {
-    task: TaskId,
-    holder: Holder,
-    now: Timestamp,
-    until: Timestamp,
-    began: Instant,
-    delay: Duration,
-}
-
-/// A task whose timer fires after `delay`, with a live attempt and its lease, all by the store's
-/// own clock.
-pub(crate) async fn armed<S: Store>(store: &S, delay: Duration) -> Armed {
-    let now = store.now().await.unwrap();
-    let began = Instant::now();
-    let (attempt, holder) = live(store).await;
-    let due_at = now.after(Span::from_millis(u64::try_from(delay.as_millis()).unwrap()));
-    let row = TaskRow { due_at: Some(due_at), ..task_of(store, attempt.task).await.row };
-    let told = NewEvent::task(attempt.task, "armed", "{}".into(), now);
-    done(store, Commit::new().update(FIRST, &row).event(told)).await;
-    let until = now.after(Span::from_millis(60_000));
-    let beaten = store.beat(vec![beat(holder, "1", until.as_millis())], now).await.unwrap();
-    assert_eq!(beaten, [Beaten::Current { until }]);
-    Armed { task: attempt.task, holder, now, until, began, delay }
-}
-
-/// Time goes on: the timer fires when its delay has passed and not before, the lease is as long as
-/// it was promised, and events come in order, at moments that do not go back.
-pub(crate) async fn after_the_clock_was_set_back<S: Store>(store: &S, armed: Armed) {
-    let now = store.now().await.unwrap();
-    assert!(now >= armed.now, "{now:?} is not before {:?}", armed.now);
-    let until = now.after(Span::from_millis(10));
-    let beaten = store.beat(vec![beat(armed.holder, "1", until.as_millis())], now).await.unwrap();
-    assert_eq!(beaten, [Beaten::Current { until: armed.until }]);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let now = store.now().await.unwrap();
-        let due = store.take_due(now, HOLD, 100).await.unwrap();
-        if due.iter().any(|due| due.key.id::<TaskRow>() == Some(armed.task)) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "the timer fires");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(armed.began.elapsed() + Duration::from_millis(50) >= armed.delay, "not before");
-    let now = store.now().await.unwrap();
-    let told = NewEvent::task(armed.task, "fired", "{}".into(), now);
-    done(store, Commit::new().event(told)).await;
-    super::following::settle(store).await;
-    let filter = EventFilter { task: Some(armed.task), ..EventFilter::default() };
-    let page = store.events(store.oldest().await.unwrap(), filter, 100).await.unwrap();
-    let told: Vec<_> = page.events.iter().map(|one| one.event.kind.as_str()).collect();
-    assert_eq!(told.last(), Some(&"fired"), "{told:?}");
-    let at = |kind: &str| page.events.iter().find(|one| one.event.kind == kind).unwrap().event.at;
-    assert!(at("armed") <= at("fired"));
 }

@@ -1,5 +1,7 @@
 //! Where a database lives: on a disk that can be full, by a clock that can be set.
 
+pub(crate) mod clock;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
