@@ -56,7 +56,8 @@ pub(crate) struct Statements {
     pub(crate) revision: String,
     /// A new row: the columns in order, then the revision.
     pub(crate) insert: String,
-    /// The row with a key as it is stored, without its lease.
+    /// The row with a key as it is stored, without its lease: its revision, and its place in the
+    /// file, last.
     pub(crate) stored: String,
     /// The row with a key and the revision after it.
     pub(crate) delete: String,
@@ -116,7 +117,7 @@ impl Table {
             select: format!("SELECT {columns}, revision FROM {view} WHERE {key}"),
             revision: format!("SELECT revision FROM {name} WHERE {key}"),
             insert: format!("INSERT INTO {name} ({columns}, revision) VALUES ({places})"),
-            stored: format!("SELECT {columns}, revision FROM {name} WHERE {key}"),
+            stored: format!("SELECT {columns}, revision, rowid FROM {name} WHERE {key}"),
             delete: format!("DELETE FROM {name} WHERE {key} AND revision = ?{}", self.key + 1),
             ..Statements::default()
         };
@@ -126,7 +127,7 @@ impl Table {
     }
 
     /// An update of these columns, as bits, guarded by the revision: their values in order, then the
-    /// new revision, then the key, then the expected revision. An index whose columns are not named
+    /// new revision, then the place of the row in its file, then the expected revision. An index whose columns are not named
     /// is left alone, so only what changed is named.
     pub(crate) fn update_sql(&self, changed: u64) -> Arc<str> {
         let mut updates = self.sql.updates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,10 +146,10 @@ impl Table {
         }
         let _ = write!(
             sql,
-            "revision = ?{} WHERE {} AND revision = ?{}",
+            "revision = ?{} WHERE rowid = ?{} AND revision = ?{}",
             count + 1,
-            self.key_equals(count + 2),
-            count + 2 + self.key
+            count + 2,
+            count + 3
         );
         sql
     }

@@ -3,6 +3,7 @@
 use belay_kernel::Revision;
 use rusqlite::{Connection, params, params_from_iter};
 
+use super::reader::Found;
 use super::threads::{Care, Stopped, run};
 use super::{failure, reader};
 use crate::cell::Cell;
@@ -97,11 +98,10 @@ fn write(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
     append(connection, commit).map_err(Stop::Failed)
 }
 
-/// A row to be written, and which of its columns are different; none of them of a new row.
+/// A row to be written, and the one in whose place it comes; none if it is new.
 struct Put<'a> {
     row: &'a Row,
-    expected: Revision,
-    changed: u64,
+    found: Option<Found>,
 }
 
 /// Rows that are referred to are written first and removed last. What is stale is found before
@@ -112,15 +112,13 @@ fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
     for (change, expected) in &commit.changes {
         let expected = *expected;
         match change {
-            Change::Put(row) if expected == ABSENT => {
-                puts.push(Put { row, expected, changed: 0 });
+            Change::Put(row) if expected == ABSENT => puts.push(Put { row, found: None }),
+            Change::Put(row) => {
+                let found = reader::compare(connection, row.table, &row.cells)?;
+                let found = found.filter(|found| found.revision == expected);
+                let found = Some(found.ok_or(Stop::Overtaken)?);
+                puts.push(Put { row, found });
             }
-            Change::Put(row) => match reader::differences(connection, row.table, &row.cells)? {
-                Some((revision, changed)) if revision == expected => {
-                    puts.push(Put { row, expected, changed });
-                }
-                _ => return Err(Stop::Overtaken),
-            },
             Change::Delete(key) => deletes.push((key, expected)),
         }
     }
@@ -139,21 +137,23 @@ fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
 }
 
 fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
-    let Put { row, expected, changed } = *put;
+    let Put { row, found } = put;
     let table = row.table;
-    let next = Cell::Int(i64::try_from(expected.next().0).unwrap_or(i64::MAX));
-    let written = if expected == ABSENT {
-        let values = row.cells.iter().chain(std::iter::once(&next));
-        let statement = connection.prepare_cached(&table.sql.insert);
-        statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
-    } else {
-        let key = &row.cells[..table.key];
-        let now = Cell::Int(i64::try_from(expected.0).unwrap_or(i64::MAX));
-        let values = row.cells.iter().enumerate().filter(|(at, _)| changed & (1 << at) != 0);
-        let values = values.map(|(_, cell)| cell);
-        let values = values.chain(std::iter::once(&next)).chain(key).chain(std::iter::once(&now));
-        let statement = connection.prepare_cached(&table.update_sql(changed));
-        statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+    let int = |revision: Revision| Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX));
+    let written = match found {
+        None => {
+            let first = int(ABSENT.next());
+            let values = row.cells.iter().chain(std::iter::once(&first));
+            let statement = connection.prepare_cached(&table.sql.insert);
+            statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+        }
+        Some(Found { revision, changed, place }) => {
+            let guard = [int(revision.next()), Cell::Int(*place), int(*revision)];
+            let values = row.cells.iter().enumerate().filter(|(at, _)| changed & (1 << at) != 0);
+            let values = values.map(|(_, cell)| cell).chain(&guard);
+            let statement = connection.prepare_cached(&table.update_sql(*changed));
+            statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+        }
     };
     match written {
         Ok(1) => Ok(()),
@@ -161,7 +161,7 @@ fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
         Err(error) => {
             // A row that is there already may break another rule too; that it is there comes first.
             let key = &row.cells[..table.key];
-            let taken = expected == ABSENT && reader::revision(connection, table, key)? != ABSENT;
+            let taken = found.is_none() && reader::revision(connection, table, key)? != ABSENT;
             if taken { Err(Stop::Overtaken) } else { Err(refused(table, error)) }
         }
     }

@@ -37,8 +37,9 @@ impl Log {
         }
         self.folded_at = changes;
         if self.long.swap(false, Ordering::SeqCst) {
-            // What cannot be folded now is folded the next time; the log keeps it safe.
-            let _ = fold(connection, "PRAGMA wal_checkpoint(RESTART)");
+            // Nobody writes meanwhile, so all of it is folded, and the log begins anew. What a reader
+            // still needs is folded the next time; the log keeps it safe.
+            let _ = fold(connection);
         } else {
             let _ = self.bell.try_send(());
         }
@@ -72,14 +73,13 @@ impl Drop for Folder {
 
 fn fold_on(connection: &Connection, rung: &Receiver<()>, long: &AtomicBool) {
     while rung.recv().is_ok() {
-        let pages = fold(connection, "PRAGMA wal_checkpoint(PASSIVE)");
-        if pages.is_ok_and(|pages| pages > LONG) {
+        if fold(connection).is_ok_and(|pages| pages > LONG) {
             long.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// Folds; how many pages the log has.
-fn fold(connection: &Connection, sql: &str) -> rusqlite::Result<i64> {
-    connection.prepare_cached(sql)?.query_row([], |row| row.get(1))
+/// Folds what can be folded without waiting for anyone; how many pages the log has.
+fn fold(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
 }

@@ -54,13 +54,21 @@ pub(super) fn row(
     select(connection, table, key, &table.sql.select)
 }
 
-/// The revision of the row with the key of `cells` as it is stored, without its lease, and which of
-/// its columns are different from `cells`, as bits.
-pub(super) fn differences(
+/// A row as it is stored, beside one that is to be in its place.
+pub(super) struct Found {
+    pub(super) revision: Revision,
+    /// Which columns are different, as bits.
+    pub(super) changed: u64,
+    /// Where it is in the file.
+    pub(super) place: i64,
+}
+
+/// The row with the key of `cells` as it is stored, without its lease, compared with `cells`.
+pub(super) fn compare(
     connection: &Connection,
     table: &Table,
     cells: &[Cell],
-) -> Result<Option<(Revision, u64)>, Failure> {
+) -> Result<Option<Found>, Failure> {
     let mut statement = connection.prepare_cached(&table.sql.stored).map_err(failure)?;
     let mut rows = statement.query(params_from_iter(&cells[..table.key])).map_err(failure)?;
     let Some(row) = rows.next().map_err(failure)? else { return Ok(None) };
@@ -75,7 +83,8 @@ pub(super) fn differences(
         changed |= u64::from(!same) << index;
     }
     let revision: i64 = row.get(cells.len()).map_err(failure)?;
-    Ok(Some((Revision(revision.unsigned_abs()), changed)))
+    let place = row.get(cells.len() + 1).map_err(failure)?;
+    Ok(Some(Found { revision: Revision(revision.unsigned_abs()), changed, place }))
 }
 
 fn select(
