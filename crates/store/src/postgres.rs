@@ -21,6 +21,7 @@ mod misc;
 mod route;
 mod schema;
 mod sequencer;
+mod text;
 mod tls;
 
 use std::path::PathBuf;
@@ -47,6 +48,7 @@ use claims::Claimers;
 use group::Committers;
 use link::{Link, transact};
 use sequencer::Sequencer;
+pub(crate) use text::Many;
 
 /// How PostgreSQL is reached.
 #[derive(Clone, Debug)]

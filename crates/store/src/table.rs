@@ -1,11 +1,10 @@
 //! Tables as data: from one description follow the statements of both databases, the checks of
 //! every commit, and the in-memory twin.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::cell::{Cell, Column, Kind, TOO_LARGE};
+use crate::postgres::Many;
 use crate::refusal::Refusal;
 
 /// Whether a row's time to be looked at again is kept with it.
@@ -36,15 +35,8 @@ pub struct Table {
     pub rank: usize,
     /// Its statements, made once.
     pub(crate) sql: Statements,
-}
-
-/// The statements on many rows at once, as PostgreSQL takes them.
-#[derive(Debug, Default)]
-pub(crate) struct Many {
-    pub(crate) insert: OnceLock<String>,
-    pub(crate) update: OnceLock<String>,
-    /// By how firmly rows are held.
-    pub(crate) lock: [OnceLock<String>; 3],
+    /// Its statements on many rows.
+    pub(crate) many: Many,
 }
 
 /// The statements on single rows, with parameters `?1`, as SQLite takes them.
@@ -61,10 +53,6 @@ pub(crate) struct Statements {
     pub(crate) stored: String,
     /// The row with a key and the revision after it.
     pub(crate) delete: String,
-    /// Updates by the columns that change, as bits: a task's life has a handful.
-    updates: Mutex<HashMap<u64, Arc<str>>>,
-    /// The statements on many rows.
-    pub(crate) many: Many,
 }
 
 impl Table {
@@ -119,8 +107,8 @@ impl Table {
             insert: format!("INSERT INTO {name} ({columns}, revision) VALUES ({places})"),
             stored: format!("SELECT {columns}, revision, rowid FROM {name} WHERE {key}"),
             delete: format!("DELETE FROM {name} WHERE {key} AND revision = ?{}", self.key + 1),
-            ..Statements::default()
         };
+        self.many = Many::of(&self);
         // Columns are told apart by the bits of a number.
         assert!(count < 64, "{name} has too many columns");
         self
@@ -129,13 +117,7 @@ impl Table {
     /// An update of these columns, as bits, guarded by the revision: their values in order, then the
     /// new revision, then the place of the row in its file, then the expected revision. An index whose columns are not named
     /// is left alone, so only what changed is named.
-    pub(crate) fn update_sql(&self, changed: u64) -> Arc<str> {
-        let mut updates = self.sql.updates.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = updates.entry(changed).or_insert_with(|| self.make_update_sql(changed).into());
-        Arc::clone(made)
-    }
-
-    fn make_update_sql(&self, changed: u64) -> String {
+    pub(crate) fn update_sql(&self, changed: u64) -> String {
         let mut sql = format!("UPDATE {} SET ", self.name);
         let named =
             self.columns.iter().enumerate().filter(|(index, _)| changed & (1 << index) != 0);

@@ -10,7 +10,7 @@ use belay_kernel::Revision;
 use futures_util::future::join_all;
 use tokio_postgres::error::SqlState;
 
-use super::args::{Arg, array_of, cell};
+use super::args::{Arg, cell};
 use super::link::{Link, Ready, Session, Trouble};
 use crate::commit::{ABSENT, Answered, Change, Commit, Committed, replay};
 use crate::lease::{LeaseAct, LeaseWrite};
@@ -88,12 +88,12 @@ pub(super) async fn lock(client: &Session, commits: &[&Commit]) -> Result<Known,
     let looks: Vec<(&'static Table, Statement)> = tables
         .into_values()
         .map(|(table, keys, writes)| {
-            let strength = match (deletes, writes) {
-                (true, _) => Strength::Remove,
-                (false, true) => Strength::Change,
-                (false, false) => Strength::Read,
+            let sql = match (deletes, writes) {
+                (true, _) => &table.many.lock_to_remove,
+                (false, true) => &table.many.lock_to_change,
+                (false, false) => &table.many.lock_to_read,
             };
-            (table, lock_table(table, &keys, strength))
+            (table, Statement::new(sql, key_args(table, keys.iter())))
         })
         .collect();
     let requests = requests(commits);
@@ -129,43 +129,12 @@ async fn ready_all(client: &Session, statements: &[&Statement]) -> Result<Vec<Re
     ready.into_iter().map(|ready| ready.map_err(Trouble::from)).collect()
 }
 
-fn lock_table(table: &'static Table, keys: &BTreeSet<Key>, strength: Strength) -> Statement {
-    let args = key_args(table, keys.iter());
-    let sql = table.sql.many.lock[strength as usize].get_or_init(|| {
-        let (list, matches) = (table.key_list(), key_matches(table));
-        let strength = strength.sql();
-        format!(
-            "SELECT {list}, revision FROM {} WHERE {matches} ORDER BY {list} {strength}",
-            table.name
-        )
-    });
-    Statement::new(sql, args)
-}
-
-/// How firmly rows are held.
-#[derive(Clone, Copy)]
-enum Strength {
-    Read,
-    Change,
-    Remove,
-}
-
-impl Strength {
-    const fn sql(self) -> &'static str {
-        match self {
-            Self::Read => "FOR SHARE",
-            Self::Change => "FOR NO KEY UPDATE",
-            Self::Remove => "FOR UPDATE",
-        }
-    }
-}
-
 /// A condition on the key columns, and its arrays.
 pub(super) fn key_arrays<'a>(
     table: &Table,
     keys: impl Iterator<Item = &'a Key> + Clone,
 ) -> (String, Vec<Arg>) {
-    (key_matches(table), key_args(table, keys))
+    (table.many.matches.clone(), key_args(table, keys))
 }
 
 fn key_args<'a>(table: &Table, keys: impl Iterator<Item = &'a Key> + Clone) -> Vec<Arg> {
@@ -173,20 +142,6 @@ fn key_args<'a>(table: &Table, keys: impl Iterator<Item = &'a Key> + Clone) -> V
         Arg::column(table.columns[index].kind, keys.clone().map(|key| &key.cells[index]))
     };
     (0..table.key).map(column).collect()
-}
-
-/// A key of one column is compared with the array itself, which is an index scan whatever the
-/// planner thinks of the table.
-fn key_matches(table: &Table) -> String {
-    let place = |(index, column): (usize, &crate::cell::Column)| {
-        format!("${}::{}", index + 1, array_of(column.kind))
-    };
-    let places: Vec<_> = table.columns[..table.key].iter().enumerate().map(place).collect();
-    let list = table.key_list();
-    match places.as_slice() {
-        [place] => format!("{list} = ANY({place})"),
-        places => format!("({list}) IN (SELECT * FROM unnest({}))", places.join(", ")),
-    }
 }
 
 fn requests(commits: &[&Commit]) -> Option<Statement> {
@@ -397,39 +352,11 @@ fn write_many(rows: &[(&Row, Revision)], write: Write) -> Statement {
     }
     let revision = |revision: Revision| Some(i64::try_from(revision.0).unwrap_or(i64::MAX));
     args.push(Arg::Ints(rows.iter().map(|(_, last)| revision(*last)).collect()));
-    let many = &table.sql.many;
     let sql = match write {
-        Write::Insert => many.insert.get_or_init(|| insert_many_sql(table)),
-        Write::Update => many.update.get_or_init(|| update_many_sql(table)),
+        Write::Insert => &table.many.insert,
+        Write::Update => &table.many.update,
     };
     Statement::new(sql, args)
-}
-
-/// The arrays of all columns and the revision.
-fn places(table: &Table) -> String {
-    let kinds = table.columns.iter().map(|column| array_of(column.kind)).chain(["bigint[]"]);
-    let places: Vec<_> =
-        kinds.enumerate().map(|(index, array)| format!("${}::{array}", index + 1)).collect();
-    places.join(", ")
-}
-
-fn insert_many_sql(table: &Table) -> String {
-    let (columns, places) = (table.column_list(), places(table));
-    format!("INSERT INTO {} ({columns}, revision) SELECT * FROM unnest({places})", table.name)
-}
-
-fn update_many_sql(table: &Table) -> String {
-    let (keys, others) = table.columns.split_at(table.key);
-    let sets: Vec<_> = others.iter().map(|column| format!("{0} = v.{0}, ", column.name)).collect();
-    let keys: Vec<_> = keys.iter().map(|column| format!("t.{0} = v.{0}", column.name)).collect();
-    format!(
-        "UPDATE {} t SET {}revision = v.revision FROM unnest({}) AS v({}, revision) WHERE {}",
-        table.name,
-        sets.concat(),
-        places(table),
-        table.column_list(),
-        keys.join(" AND ")
-    )
 }
 
 /// Leases in rounds, so that no round names a holder twice.

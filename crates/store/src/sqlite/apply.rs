@@ -1,5 +1,8 @@
 //! Applying one decision: guarded writes between two savepoint marks.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use belay_kernel::Revision;
 use rusqlite::{Connection, params, params_from_iter};
 
@@ -151,7 +154,7 @@ fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
             let guard = [int(revision.next()), Cell::Int(*place), int(*revision)];
             let values = row.cells.iter().enumerate().filter(|(at, _)| changed & (1 << at) != 0);
             let values = values.map(|(_, cell)| cell).chain(&guard);
-            let statement = connection.prepare_cached(&table.update_sql(*changed));
+            let statement = connection.prepare_cached(&update_sql(table, *changed));
             statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
         }
     };
@@ -165,6 +168,15 @@ fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
             if taken { Err(Stop::Overtaken) } else { Err(refused(table, error)) }
         }
     }
+}
+
+/// The text of an update by the table and the columns that change; a task's life has a handful.
+fn update_sql(table: &Table, changed: u64) -> Arc<str> {
+    static MADE: Mutex<BTreeMap<(usize, u64), Arc<str>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let text =
+        made.entry((table.rank, changed)).or_insert_with(|| table.update_sql(changed).into());
+    Arc::clone(text)
 }
 
 fn delete(connection: &Connection, key: &Key, expected: Revision) -> Result<(), Stop> {
