@@ -114,9 +114,9 @@ impl Table {
         self
     }
 
-    /// An update of these columns, as bits, guarded by the revision: their values in order, then the
-    /// new revision, then the place of the row in its file, then the expected revision. An index whose columns are not named
-    /// is left alone, so only what changed is named.
+    /// An update of these columns, as bits, guarded by the revision: their values in order, then
+    /// the new revision, then the place of the row in its file, then the expected revision. An
+    /// index whose columns are not named is left alone, so only what changed is named.
     pub(crate) fn update_sql(&self, changed: u64) -> String {
         let mut sql = format!("UPDATE {} SET ", self.name);
         let named =

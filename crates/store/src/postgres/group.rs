@@ -19,8 +19,8 @@ use crate::refusal::Failure;
 
 /// At most so many decisions in one transaction.
 const BATCH: usize = 512;
-/// So many transactions at once. What a transaction costs is mostly its statements, not its rows, so
-/// few large ones are better than many small ones; the second one works while the first is synced.
+/// So many transactions at once. What a transaction costs is mostly its statements, not its rows:
+/// few large ones are better than many small ones. The second one works while the first is synced.
 const COMMITTERS: usize = 2;
 /// Whoever finds another transaction under way waits for company. A caller alone never waits.
 const LINGER: Duration = Duration::from_millis(1);

@@ -37,8 +37,8 @@ impl Log {
         }
         self.folded_at = changes;
         if self.long.swap(false, Ordering::SeqCst) {
-            // Nobody writes meanwhile, so all of it is folded, and the log begins anew. What a reader
-            // still needs is folded the next time; the log keeps it safe.
+            // Nobody writes meanwhile, so all of it is folded, and the log begins anew. What a
+            // reader still needs is folded the next time; the log keeps it safe.
             let _ = fold(connection);
         } else {
             let _ = self.bell.try_send(());

@@ -73,8 +73,8 @@ pub(super) async fn a_full_data_disk_loses_nothing_that_was_acknowledged(_: &mut
     complete(&store, &acknowledged).await;
 }
 
-/// The log of changes cannot grow: PostgreSQL falls, and cannot come up again. Whoever waits is told
-/// that it is away; once there is room and it is started, the same store goes on.
+/// The log of changes cannot grow: PostgreSQL falls, and cannot come up again. Whoever waits is
+/// told that it is away; once there is room and it is started, the same store goes on.
 pub(super) async fn a_full_log_disk_loses_nothing_that_was_acknowledged(_: &mut Server) {
     let disk = SmallDisk::mount(80);
     let mut server =
