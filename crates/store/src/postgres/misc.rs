@@ -204,8 +204,8 @@ pub(super) async fn beat(client: &Session, beats: &[Beat], now: Timestamp) -> An
         renewed AS (
             UPDATE leases l SET until = greatest(l.until, v.until),
                 beaten_at = greatest(l.beaten_at, $6)
-            FROM v WHERE (SELECT count(*) FROM held) > 0
-                AND l.kind = v.kind AND l.subject = v.subject AND l.number = v.number
+            FROM v JOIN held h USING (kind, subject, number)
+            WHERE l.kind = v.kind AND l.subject = v.subject AND l.number = v.number
                 AND l.fence = v.fence AND l.open = 1
             RETURNING l.kind, l.subject, l.number, l.fence, l.until)
         SELECT kind, subject, number, fence, until FROM renewed";
