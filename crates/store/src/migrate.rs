@@ -54,8 +54,8 @@ impl Migration {
     }
 }
 
-/// `a IN ('b', 'c')` as `(a = 'b' OR a = 'c')`. They mean the same; but of a list in a CHECK, SQLite
-/// makes a table with every row that is written, which was half of what a write cost.
+/// `a IN ('b', 'c')` as `(a = 'b' OR a = 'c')`. They mean the same; but of a list in a CHECK,
+/// SQLite makes a table with every row that is written, which was half of what a write cost.
 fn spelled_out(sql: &str) -> String {
     const IN: &str = " IN";
     let mut out = String::with_capacity(sql.len() * 2);
