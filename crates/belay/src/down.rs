@@ -70,7 +70,7 @@ async fn stop_all(link: &mut Link) -> Result<(), Fault> {
         for task in page.tasks {
             let id = task.id.to_string();
             note(&format!("belay: stopping {id}"));
-            stop_task(link, &id, STOP_LIMIT, &key(None)?, false).await?;
+            stop_task(link, &id, STOP_LIMIT, &key(None)?).await?;
         }
     }
 }

@@ -273,7 +273,7 @@ impl Follow<'_> {
             }
         }
         self.live.clear();
-        stop_task(self.link, &id, STOP_LIMIT, &key(None)?, false).await?;
+        stop_task(self.link, &id, STOP_LIMIT, &key(None)?).await?;
         self.look().await?;
         Ok(None)
     }
