@@ -66,7 +66,7 @@ pub(crate) async fn follow(link: &mut Link, task: TaskView, json: bool) -> Resul
         interrupts,
         away_since: None,
     };
-    let exit = follow.to_the_end().await?;
+    let exit = follow.until_it_ends().await?;
     follow.live.clear();
     let task = &follow.task;
     if json {
@@ -78,7 +78,7 @@ pub(crate) async fn follow(link: &mut Link, task: TaskView, json: bool) -> Resul
 }
 
 impl Follow<'_> {
-    async fn to_the_end(&mut self) -> Result<Exit, Fault> {
+    async fn until_it_ends(&mut self) -> Result<Exit, Fault> {
         loop {
             self.live.status(&self.task);
             if let Some(exit) = self.judge() {
