@@ -40,9 +40,6 @@ fn main() -> ExitCode {
     if arguments.nth(1).is_some_and(|first| first == "shim") {
         return belay_sandbox::shim::main(arguments);
     }
-    // Clients are built with TLS in this program, and need to know whose. It fails only where that
-    // is known already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let ended = match runtime {
