@@ -56,7 +56,7 @@ type Answered<T> = Result<T, ClientError>;
 impl Client {
     /// A client of the server at `url`, such as `http://127.0.0.1:7425`.
     pub fn new(url: &str, token: &str) -> Self {
-        // Whose TLS is used must be known before a client is built; it fails only where it is.
+        // The HTTP library asks for it also where nothing is encrypted; the first one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
         // Without proxies and certificates of its own there is nothing that can fail to be built.

@@ -251,7 +251,8 @@ impl Follow<'_> {
         let leave = |live: &Live| {
             live.clear();
             note(&format!(
-                "belay: task {id} goes on; `belay logs -f {id}` follows it, `belay stop {id}` stops it"
+                "belay: task {id} goes on; `belay logs -f {id}` follows it, `belay stop {id}` \
+                 stops it"
             ));
             Some(Exit::Interrupted)
         };

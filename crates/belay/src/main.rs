@@ -2,6 +2,7 @@
 
 mod agents;
 mod cli;
+mod compose;
 mod config;
 mod connect;
 mod data;

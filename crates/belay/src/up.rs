@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Up;
+use crate::compose::compose;
 use crate::config::{Config, Sources};
 use crate::data::{Data, ServerFile};
 use crate::doctor::engine_sockets;
@@ -43,22 +44,6 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
     compose(data, up, &config, listener, &token).await
 }
 
-// ---------------------------------------------------------------------------------------------
-// Composition: the one place where store, blobs, providers, control and runner meet. It ends in
-// `serve_until_stopped(data, listener, control, token)`.
-
-/// Makes control and the runner beside it, and serves.
-async fn compose(
-    _data: &Data,
-    _up: &Up,
-    _config: &Config,
-    _listener: TcpListener,
-    _token: &str,
-) -> Result<Exit, Fault> {
-    Err(Fault::failed("this build has no control plane"))
-}
-// ---------------------------------------------------------------------------------------------
-
 async fn listen(port: u16) -> Result<TcpListener, Fault> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
@@ -70,8 +55,7 @@ async fn listen(port: u16) -> Result<TcpListener, Fault> {
     })
 }
 
-#[allow(dead_code, reason = "called by the composition")]
-async fn serve_until_stopped<S: Service>(
+pub(crate) async fn serve_until_stopped<S: Service>(
     data: &Data,
     listener: TcpListener,
     service: S,
@@ -106,7 +90,6 @@ async fn serve_until_stopped<S: Service>(
 }
 
 /// Says where it is, and what isolation there is.
-#[allow(dead_code, reason = "called by the composition")]
 fn greet(data: &Data, server: &ServerFile) {
     say(&format!("Belay is up at {}", server.url));
     say(&format!("data    {}", data.root().display()));

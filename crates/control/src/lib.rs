@@ -36,6 +36,8 @@ mod vault;
 mod verb;
 mod why;
 
+use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
@@ -74,7 +76,13 @@ pub struct Parts<S> {
     pub settings: Settings,
     /// The runner inside this process, whose attempts have the embedded lease.
     pub embedded: Option<RunnerId>,
+    /// How the database is backed up while it runs, where that is ours to do.
+    pub back_up: Option<BackUp>,
 }
+
+/// Backs a database up to a path, and tells how many bytes that took; or a sentence why not.
+pub type BackUp =
+    Box<dyn Fn(PathBuf) -> Pin<Box<dyn Future<Output = Result<u64, String>> + Send>> + Send + Sync>;
 
 struct Inner<S> {
     store: S,
@@ -83,6 +91,7 @@ struct Inner<S> {
     chance: Arc<dyn Chance>,
     settings: Settings,
     embedded: Option<RunnerId>,
+    back_up: Option<BackUp>,
     node: NodeId,
     started_at: Timestamp,
     /// Since when this node could commit without a break: silence before is not evidence.
@@ -106,6 +115,7 @@ impl<S: Store> Control<S> {
             chance: parts.chance,
             settings: parts.settings,
             embedded: parts.embedded,
+            back_up: parts.back_up,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
             mailboxes: Mailboxes::default(),

@@ -1,8 +1,9 @@
 //! Reading what happened: events, transcripts, diffs; and removing a task with all of it.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay_api::{Code, EventView, Events, Health, Problem, TranscriptPiece};
+use belay_api::{Backup, Code, EventView, Events, Health, Problem, TranscriptPiece};
 use belay_kernel::status::{self, DeleteDenial};
 use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, TaskId};
@@ -173,6 +174,22 @@ impl<S: Store> Control<S> {
             store: self.settings().store.clone(),
             attempts: u32::try_from(leases.len()).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Backs the database up, to a path on this machine that does not exist yet.
+    pub async fn backup(&self, path: String) -> Result<Backup, Problem> {
+        let Some(back_up) = &self.inner.back_up else {
+            let detail = "this database is not backed up by Belay; use its own tools (pg_dump)";
+            return Err(Problem::new(Code::Refused, detail));
+        };
+        if !Path::new(&path).is_absolute() {
+            let detail = format!("`{path}` is not an absolute path");
+            return Err(Problem::new(Code::BadRequest, detail));
+        }
+        match back_up(PathBuf::from(&path)).await {
+            Ok(bytes) => Ok(Backup { path, bytes }),
+            Err(why) => Err(Problem::new(Code::Refused, why)),
+        }
     }
 
     /// Removes a task, everything below it, and what is kept of them.

@@ -49,6 +49,7 @@ impl World {
             chance: Arc::new(Counting::default()),
             settings: Settings { agent: "claude".into(), ..Settings::default() },
             embedded: Some(RUNNER),
+            back_up: None,
         })
         .await
         .unwrap();

@@ -119,16 +119,11 @@ pub(crate) fn plan(
     sandbox.limits = config.sandbox;
     sandbox.margins = margins(&assignment.limits);
     sandbox.image = assignment.work.image.clone();
-    set_stdout(&mut sandbox, planned.stdout);
+    sandbox.stdout = match planned.stdout {
+        Stdout::Pipe => belay_sandbox::Stdout::Pipe,
+        Stdout::File => belay_sandbox::Stdout::File,
+    };
     Ok(Planned { agent: planned, sandbox })
-}
-
-/// Tells the sandbox what the agent's standard output has to be.
-const fn set_stdout(_plan: &mut Plan, stdout: Stdout) {
-    match stdout {
-        // Every sandbox has a pipe; where a file is needed, the plan says so here.
-        Stdout::Pipe | Stdout::File => {}
-    }
 }
 
 /// What is shown inside besides the tree. The prompt lies in a directory that can be written.

@@ -13,6 +13,7 @@
 
 mod access;
 mod answer;
+mod control;
 mod read;
 mod routes;
 mod serve;

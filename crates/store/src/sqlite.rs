@@ -37,7 +37,7 @@ use crate::row::{Key, RawRow};
 use crate::store::{Due, Installation, Prune, Pruned};
 use crate::table::Table;
 
-pub use backup::restore;
+pub use backup::{Backups, restore};
 use threads::{Readers, Writer};
 
 /// The name of the database in its data directory.

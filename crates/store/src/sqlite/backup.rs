@@ -1,6 +1,6 @@
 //! Backup while the store runs, and restore.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::backup::Backup;
@@ -13,10 +13,28 @@ use crate::refusal::Failure;
 /// So many pages are copied at a time; in between, others write.
 const PAGES: i32 = 2_048;
 
+/// Backs a database up while its store goes on, whoever holds the store.
+#[derive(Clone, Debug)]
+pub struct Backups {
+    path: PathBuf,
+}
+
 impl Sqlite {
+    /// What backs this database up.
+    pub fn backups(&self) -> Backups {
+        Backups { path: self.path.clone() }
+    }
+
+    /// Writes a consistent copy of the database: see [`Backups::write`].
+    pub async fn backup(&self, target: &Path) -> Result<(), Failure> {
+        self.backups().write(target).await
+    }
+}
+
+impl Backups {
     /// Writes a consistent copy of the database to `target`, which must not exist, while the store
     /// goes on. The copy appears under its name only when it is complete and on disk.
-    pub async fn backup(&self, target: &Path) -> Result<(), Failure> {
+    pub async fn write(&self, target: &Path) -> Result<(), Failure> {
         let target = target.to_owned();
         self.look_outside(move |source| {
             let partial = target.with_extension("partial");
