@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use belay_api::{Client, ClientError};
+use belay_api::{Client, ClientError, Code};
 
 use crate::data::Data;
 use crate::fault::Fault;
@@ -84,6 +84,8 @@ impl Link {
                 Err(error) => error,
             };
             let patience = match &error {
+                // It is being stopped, or cannot answer now.
+                ClientError::Problem(problem) if problem.code == Code::Unavailable => PATIENCE,
                 ClientError::Problem(_) => return Err(error.into()),
                 ClientError::Unanswered(unanswered) if unanswered.nobody_listens() => RESTART,
                 ClientError::Unanswered(_) => PATIENCE,

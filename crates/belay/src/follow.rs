@@ -5,7 +5,7 @@ mod live;
 
 use std::time::{Duration, Instant};
 
-use belay_api::{Answer, ClientError, TaskView};
+use belay_api::{Answer, ClientError, Code, TaskView};
 use belay_kernel::QuestionId;
 use belay_kernel::status::Group;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -156,7 +156,7 @@ impl Follow<'_> {
                 }
                 self.look().await?;
             }
-            Err(ClientError::Unanswered(_)) => self.away().await?,
+            Err(error) if is_away(&error) => self.away().await?,
             Err(error) => return Err(error.into()),
         }
         Ok(Happened::News)
@@ -167,7 +167,7 @@ impl Follow<'_> {
         let id = self.task.summary.id.to_string();
         match self.link.client().show(&id).await {
             Ok(task) => self.task = task,
-            Err(ClientError::Unanswered(_)) => self.away().await?,
+            Err(error) if is_away(&error) => self.away().await?,
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -277,6 +277,14 @@ impl Follow<'_> {
         stop_task(self.link, &id, STOP_LIMIT, &key(None)?).await?;
         self.look().await?;
         Ok(None)
+    }
+}
+
+/// Whether the server is away, being stopped, or cannot answer now: it may be back soon.
+fn is_away(error: &ClientError) -> bool {
+    match error {
+        ClientError::Problem(problem) => problem.code == Code::Unavailable,
+        ClientError::Unanswered(_) => true,
     }
 }
 

@@ -3,7 +3,8 @@
 #[path = "../../server/tests/support/fake.rs"]
 mod fake;
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use belay_api::{Code, Problem};
 use belay_kernel::task::{Failure, State};
@@ -50,7 +51,7 @@ impl World {
 fn belay(home: &std::path::Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_belay"));
     command.args(arguments).env_clear().env("HOME", home).current_dir(home);
-    command.env("PATH", std::env::var_os("PATH").unwrap()).stdin(std::process::Stdio::null());
+    command.env("PATH", std::env::var_os("PATH").unwrap()).stdin(Stdio::null());
     command
 }
 
@@ -85,6 +86,39 @@ fn run_ends_with_the_code_of_the_outcome() {
         assert!(text.contains(&format!("{}  {TASK}", state.name())), "{text}");
         assert!(!text.contains('\x1b') && !err(&ended).contains('\x1b'), "no colours in a pipe");
     }
+}
+
+#[test]
+fn run_goes_on_when_the_server_is_restarted() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let access = |address| Access::new(Token::new("secret"), address);
+    let before = Fake::new(&[RUNNING]).printing(b"one\n");
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let first = runtime.spawn(serve(listener, before.clone(), access(address), async {
+        let _ = stopped.await;
+    }));
+    let mut command = belay(home.path(), &["run", "--", "true"]);
+    command.env("BELAY_URL", format!("http://{address}")).env("BELAY_TOKEN", "secret");
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !before.calls().iter().any(|call| call.starts_with("events")) {
+        assert!(Instant::now() < until, "nobody follows: {:?}", before.calls());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stop.send(()).unwrap();
+    runtime.block_on(first).unwrap().unwrap();
+
+    let after = Fake::new(&[RUNNING, State::Completed]).printing(b"one\n");
+    let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
+    runtime.spawn(serve(listener, after.clone(), access(address), std::future::pending()));
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(code(&ended), 0, "{ended:?}");
+    assert!(out(&ended).starts_with("one\nCOMPLETED"), "nothing is told twice: {ended:?}");
+    let cursor = after.calls().iter().any(|call| call.ends_with("Some(\"7\")"));
+    assert!(cursor, "it goes on where it was: {:?}", after.calls());
 }
 
 #[test]
