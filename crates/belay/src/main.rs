@@ -96,9 +96,9 @@ fn print_config(json: bool) -> Result<Exit, Fault> {
     let config = Config::load(&Sources::here(repository.map(|found| found.top().to_owned())))?;
     let entries = config.entries();
     if json {
-        say_json(&entries)
+        say_json(&entries);
     } else {
-        say(&config::table(&entries))
+        say(&config::table(&entries));
     }
     Ok(Exit::Done)
 }
