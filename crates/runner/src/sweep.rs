@@ -38,7 +38,8 @@ async fn sweep_one<C: Port, P: Provider, W>(
             Fate::Keep => {}
             Fate::Kill => kill(provider, one).await?,
             Fate::Quarantine => {
-                tracing::warn!(sandbox = %one.sandbox, task = %one.task, "left as it is: it was made before a restore");
+                let (sandbox, task) = (one.sandbox, one.task);
+                tracing::warn!(%sandbox, %task, "left as it is: it was made before a restore");
             }
         }
     }
