@@ -117,10 +117,10 @@ impl<S: Store> Control<S> {
         }
     }
 
-    /// The runner has told everything that it saw until now.
-    pub(crate) fn note_heard(&self, row: &AttemptRow) {
+    /// The runner has told everything that it saw until now; tells whether that is news.
+    pub(crate) fn note_heard(&self, row: &AttemptRow) -> bool {
         let mut heard = self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.insert((row.task, row.attempt.number));
+        row.attempt.may_act() && heard.insert((row.task, row.attempt.number))
     }
 
     /// Nothing will be judged of this attempt any more.

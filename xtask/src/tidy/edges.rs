@@ -137,7 +137,7 @@ mod tests {
         for (from, to) in [
             ("belay-kernel", "belay-store"),
             ("belay-store", "belay-agent"),
-            ("belay-control", "belay-api"),
+            ("belay-control", "belay-sandbox"),
             ("belay-control", "belay-runner"),
             ("belay-runner", "belay-control"),
             ("belay-api", "belay-server"),
