@@ -92,14 +92,14 @@ pub(crate) async fn serve_until_stopped<S: Service>(
 /// Says where it is, and what isolation there is.
 fn greet(data: &Data, server: &ServerFile) {
     say(&format!("Belay is up at {}", server.url));
-    say(&format!("data    {}", data.root().display()));
+    say(&format!("data        {}", data.root().display()));
     let report = Report::examine(&engine_sockets());
     for ability in ["isolate", "kill", "containers"] {
         let Some(finding) = report.findings.iter().find(|found| found.ability == ability) else {
             continue;
         };
         let cost = finding.cost.as_deref().map_or(String::new(), |cost| format!(" ({cost})"));
-        say(&format!("{ability:<8}{}{cost}", finding.found));
+        say(&format!("{ability:<11} {}{cost}", finding.found));
     }
     say("Ctrl-C stops the server and leaves agents running; `belay doctor` says more");
 }
