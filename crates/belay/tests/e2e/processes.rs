@@ -17,6 +17,8 @@ pub(crate) struct Seen {
     pub(crate) words: String,
     /// Whether it carries the marker of a sandbox.
     pub(crate) marked: bool,
+    /// The task that its environment names.
+    pub(crate) task: String,
 }
 
 /// Every process that lives; a zombie does not.
@@ -36,7 +38,10 @@ pub(crate) fn all() -> impl Iterator<Item = (Seen, String)> {
         }
         let environment = text("environ")?;
         let marked = environment.contains("BELAY_SANDBOX=");
-        let seen = Seen { pid, started: fields[19].parse().ok()?, words: text("cmdline")?, marked };
+        let variable = |name: &str| environment.split(' ').find_map(|word| word.strip_prefix(name));
+        let task = variable("BELAY_TASK_ID=").unwrap_or_default().to_owned();
+        let (started, words) = (fields[19].parse().ok()?, text("cmdline")?);
+        let seen = Seen { pid, started, words, marked, task };
         Some((seen, environment))
     })
 }

@@ -302,16 +302,23 @@ impl World {
     /// Waits until a task is in this state.
     #[track_caller]
     pub(crate) fn reaches(&self, task: &str, state: &str) {
+        self.comes_to(task, state, |now| now == state);
+    }
+
+    /// Waits until it holds for a task; a task at rest for which it does not is waited for no
+    /// longer.
+    #[track_caller]
+    fn comes_to(&self, task: &str, what: &str, holds: impl Fn(&str) -> bool) {
         let until = Instant::now() + PATIENCE;
         loop {
             let now = self.state(task);
-            if now == state {
+            if holds(&now) {
                 return;
             }
-            let rests = RESTING.contains(&now.as_str());
-            if rests || Instant::now() > until {
-                let show = self.belay(&["show", task]);
-                panic!("{task} is {now} and not {state}: {show:?}\n{}", self.log());
+            if RESTING.contains(&now.as_str()) || Instant::now() > until {
+                let show = self.belay(&["show", task]).out;
+                let why = self.belay(&["why", task]).out;
+                panic!("{task} is {now} and does not come to {what}:\n{show}\n{why}");
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -334,8 +341,7 @@ impl World {
     /// Waits until the agent of a task has reached a mark.
     #[track_caller]
     pub(crate) fn reached(&self, task: &str, mark: &str) {
-        let path = || self.tree(task).join(".git").join(mark);
-        wait_for(&format!("{task} reaches {mark}"), || path().exists());
+        self.comes_to(task, mark, |_| self.tree(task).join(".git").join(mark).exists());
     }
 
     /// Lets the agent of a task go on that awaits a mark.
@@ -381,8 +387,9 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();
-            let tail: Vec<&str> = log.lines().rev().take(40).collect();
-            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            let greeting = ["Belay is", "data ", "isolate", "kill ", "containers", "Ctrl-C"];
+            let told = |line: &&str| !greeting.iter().any(|word| line.starts_with(word));
+            let tail: Vec<&str> = log.lines().filter(told).collect();
             #[expect(clippy::print_stderr, reason = "a failing test tells what the server said")]
             {
                 eprintln!("the server said:\n{}", tail.join("\n"));
