@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use belay_agent::Agent;
 use belay_api::port::{Assignment, Hello, Who, Work};
-use belay_kernel::attempt::Phase;
 use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
@@ -141,11 +140,8 @@ impl<S: Store> Control<S> {
         self.remember(&hello).await?;
         let mut assignments = Vec::new();
         for (look, runner) in self.unended().await? {
-            let acting = look.attempt.as_ref().is_some_and(|row| match row.row.attempt.phase {
-                Phase::Claimed | Phase::Running | Phase::Publishing { .. } => true,
-                Phase::Ending(_) | Phase::Ended(..) => false,
-            });
-            if runner == hello.runner && acting {
+            // Also what is ending: the effect that asks for it may be held by a node that fell.
+            if runner == hello.runner {
                 assignments.extend(self.assignment(&look).await?);
             }
         }

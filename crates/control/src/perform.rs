@@ -22,12 +22,14 @@ use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 use crate::terminate::stop_reason;
 
-/// How many effects are taken at a time, and for how long they are held.
+/// How many effects are taken at a time, and for how long they are held. A node that falls leaves
+/// them held for so long, stops and pushes that wait for a receipt among them.
 const BATCH: usize = 64;
-const HOLD: Span = Span::from_secs(30);
-/// A runner is reminded of a duty after this, and at most after that.
+const HOLD: Span = Span::from_secs(5);
+/// A runner is reminded of a duty after this, and at most after that: as long may a stop wait
+/// whose runner came back.
 const REMIND: Span = Span::from_secs(2);
-const REMIND_AT_MOST: Span = Span::from_secs(60);
+const REMIND_AT_MOST: Span = Span::from_secs(10);
 
 /// Whether an effect is done.
 enum Performed {

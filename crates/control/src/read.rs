@@ -10,7 +10,7 @@ use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::blob::{BlobKey, Piece};
 use belay_store::rows::{AttemptRow, TaskRow};
 use belay_store::{Commit, Cursor, EventFilter, LeaseKind, MAX_BATCH, Query, Store, Stored};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::Control;
 use crate::commit::Put;
@@ -22,6 +22,10 @@ const PIECE: u64 = 1 << 20;
 const EVENTS: usize = 500;
 /// How often what has no hint of its own is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The same, where somebody waits for it.
+const LOOK_SOON: Duration = Duration::from_millis(50);
+/// How long a diff is waited for whose tree is being saved.
+const SAVED_WITHIN: Duration = Duration::from_secs(10);
 
 impl<S: Store> Control<S> {
     /// Events after a cursor: at once if there are any, else after at most `wait`.
@@ -67,7 +71,7 @@ impl<S: Store> Control<S> {
             if !more {
                 let patience = left.min(LOOK_AGAIN);
                 let awaited = self.store().await_events(cursor, patience);
-                let _ = tokio::time::timeout(patience, awaited).await;
+                let _ = timeout(patience, awaited).await;
             }
         }
     }
@@ -88,7 +92,7 @@ impl<S: Store> Control<S> {
             if !piece.bytes.is_empty() || piece.ended || left.is_zero() {
                 return Ok(piece);
             }
-            let _ = tokio::time::timeout(left.min(LOOK_AGAIN), grown).await;
+            let _ = timeout(left.min(LOOK_AGAIN), grown).await;
         }
     }
 
@@ -133,17 +137,31 @@ impl<S: Store> Control<S> {
     }
 
     async fn read_diff(&self, task: TaskId, attempt: Option<u32>) -> Outcome<Vec<u8>> {
-        let look = self.look_at(task, attempt.map(AttemptNumber)).await?;
-        let Some(stored) = &look.attempt else {
-            return Err(match attempt {
-                Some(number) => no_attempt(task, number),
-                None => Refused::new(Code::NotFound, "no attempt was made yet: nothing changed"),
-            });
+        let until = Instant::now() + SAVED_WITHIN;
+        let stored = loop {
+            let cursor = self.store().latest().await?;
+            let look = self.look_at(task, attempt.map(AttemptNumber)).await?;
+            let Some(stored) = look.attempt else {
+                return Err(match attempt {
+                    Some(number) => no_attempt(task, number),
+                    None => {
+                        Refused::new(Code::NotFound, "no attempt was made yet: nothing changed")
+                    }
+                });
+            };
+            if stored.row.kept_commit.is_some() {
+                break stored;
+            }
+            // A task is at rest a moment before the tree of its last attempt is saved, and whoever
+            // was just told so asks at once.
+            let being_saved =
+                stored.row.termination.is_some_and(|saga| saga.step <= Step::SaveTree);
+            if !being_saved || Instant::now() >= until {
+                let detail = "the attempt's work is not saved yet; ask again when it has ended";
+                return Err(Refused::new(Code::NotFound, detail));
+            }
+            let _ = timeout(LOOK_SOON, self.store().await_events(cursor, LOOK_SOON)).await;
         };
-        if stored.row.kept_commit.is_none() {
-            let detail = "the attempt's work is not saved yet; ask again when it has ended";
-            return Err(Refused::new(Code::NotFound, detail));
-        }
         let key = BlobKey::Diff(task, stored.row.attempt.number);
         let status = self.inner.blobs.status(key).await;
         let Ok(status) = status else { return Ok(Vec::new()) };

@@ -25,6 +25,7 @@
 //! needs), and `git stash` inside the tree (runs the agent's filters).
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use belay_kernel::publish::CommitId;
 use belay_kernel::{AttemptNumber, SessionId, TaskId};
@@ -32,6 +33,10 @@ use belay_kernel::{AttemptNumber, SessionId, TaskId};
 use crate::git::{Call, Git, GitError};
 use crate::inspect::{alternates_for, inspect};
 use crate::workspace::{Base, Dirty, Import, Kept, Tree, TreeError, TreeRequest};
+
+/// How the names of temporary indexes begin, and how many there were.
+const INDEX: &str = "index-";
+static INDEXES: AtomicU64 = AtomicU64::new(0);
 
 /// How long a patch may be.
 const DIFF_LIMIT: usize = 8 << 20;
@@ -57,6 +62,18 @@ fn clear(path: &Path) -> Result<(), TreeError> {
     }
 }
 
+/// Removes temporary indexes that a crash left; one that stays costs a little space only.
+fn clear_indexes(mirrors: &Path) {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    for mirror in entries(mirrors) {
+        for file in entries(&mirror.path()) {
+            if file.file_name().to_string_lossy().starts_with(INDEX) {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+    }
+}
+
 impl Trees {
     /// Trees below `root`, which is the runner's own.
     pub fn new(root: &Path, git: Git) -> Result<Self, TreeError> {
@@ -65,6 +82,7 @@ impl Trees {
             std::fs::create_dir_all(&path).map_err(at(&path))?;
         }
         let root = root.canonicalize().map_err(at(root))?;
+        clear_indexes(&root.join("mirrors"));
         Ok(Self { root, git })
     }
 
@@ -458,9 +476,13 @@ struct Index<'a> {
 
 impl<'a> Index<'a> {
     fn new(mirror: &'a Path, files: &'a Path) -> Self {
-        let path = mirror.join(format!("index-{:016x}", fnv(&files.display().to_string())));
-        // A crash may have left one, or its lock.
+        // Sessions of one base look at the same files at the same time, and a git that a killed
+        // runner left behind may still write: no two indexes are one.
+        let number = INDEXES.fetch_add(1, Ordering::Relaxed);
+        let path = mirror.join(format!("{INDEX}{}-{number}", std::process::id()));
+        // An earlier process with this number may have left one, or its lock.
         let _ = std::fs::remove_file(path.with_extension("lock"));
+        let _ = std::fs::remove_file(&path);
         Self { mirror, files, path }
     }
 
