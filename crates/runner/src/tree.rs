@@ -189,7 +189,7 @@ impl Trees {
         let head = self.fetch(mirror, base, want).await?;
         match base {
             Base::Path(path) if want.from.is_none() => {
-                self.with_uncommitted(mirror, path, head, want.dirty).await
+                self.with_uncommitted(mirror, path, head, want).await
             }
             Base::Path(_) | Base::Url(_) => Ok(head),
         }
@@ -242,15 +242,15 @@ impl Trees {
         mirror: &Path,
         base: &Path,
         head: CommitId,
-        dirty: Dirty,
+        want: &TreeRequest,
     ) -> Result<CommitId, TreeError> {
         let bare = self.git.ours(base).args(["rev-parse", "--is-bare-repository"]).text().await?;
         if bare == "true" {
             return Ok(head);
         }
         let top = self.git.ours(base).args(["rev-parse", "--show-toplevel"]).text().await?;
-        let files = self.files(mirror, Path::new(&top), head).await?;
-        match dirty {
+        let files = self.files(mirror, Path::new(&top), head, want.session).await?;
+        match want.dirty {
             _ if files == self.tree_of(mirror, head).await? => Ok(head),
             Dirty::Include => {
                 Ok(self.commit_tree(mirror, &files, head, "Uncommitted changes").await?)
@@ -296,7 +296,7 @@ impl Trees {
 
     /// Plain files, without a repository.
     async fn lay_out(&self, path: &Path, tree: &Tree, at_: CommitId) -> Result<(), TreeError> {
-        let index = Index::new(&tree.mirror, path);
+        let index = Index::new(&tree.mirror, path, tree.session);
         let call = |words: &[&str]| index.call(&self.git, words);
         let laid = async {
             call(&["read-tree", &at_.to_string()]).text().await?;
@@ -324,7 +324,7 @@ impl Trees {
             },
             Err(why) => (tree.base, Import::Refused(why)),
         };
-        let files = self.files(mirror, &tree.path, head).await?;
+        let files = self.files(mirror, &tree.path, head, tree.session).await?;
         let reference = format!("refs/belay/kept/{task}/{attempt}");
         let commit = match self.kept_before(mirror, &reference, head, &files).await? {
             Some(commit) => commit,
@@ -410,8 +410,9 @@ impl Trees {
         mirror: &Path,
         files: &Path,
         head: CommitId,
+        asker: SessionId,
     ) -> Result<String, TreeError> {
-        let index = Index::new(mirror, files);
+        let index = Index::new(mirror, files, asker);
         let call = |words: &[&str]| index.call(&self.git, words);
         let saved = async {
             call(&["read-tree", &head.to_string()]).text().await?;
@@ -457,8 +458,9 @@ struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    fn new(mirror: &'a Path, files: &'a Path) -> Self {
-        let path = mirror.join(format!("index-{:016x}", fnv(&files.display().to_string())));
+    /// Several sessions may read the files of one base at once, so each has an index of its own.
+    fn new(mirror: &'a Path, files: &'a Path, asker: SessionId) -> Self {
+        let path = mirror.join(format!("index-{asker}"));
         // A crash may have left one, or its lock.
         let _ = std::fs::remove_file(path.with_extension("lock"));
         Self { mirror, files, path }
