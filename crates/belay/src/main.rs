@@ -6,6 +6,7 @@ mod compose;
 mod config;
 mod connect;
 mod data;
+mod demo;
 mod doctor;
 mod down;
 mod fault;
@@ -68,6 +69,8 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Up(up) => return up::up(&data, &up).await,
         Command::Down(down) => return down::down(&data, &down, json).await,
         Command::Run(run) => return run::run(&data, &run, json).await,
+        Command::Demo(demo) => return demo::demo(&demo, json).await,
+        Command::DemoAgent(agent) => return demo::agent(&agent).await,
         Command::Doctor => return doctor::doctor(&data, json).await,
         Command::Config => return print_config(json),
         Command::Completions(completions) => {

@@ -74,12 +74,14 @@ fn beaten<S: Store>(
 ) -> Option<Commit> {
     let mut row = stored.row.clone();
     let Document(evidence) = row.evidence.as_mut()?;
-    let before = judge(evidence, &control.settings().limits, now).recheck_at;
+    let before = evidence.status();
     evidence.beat(status, now);
-    let after = judge(evidence, &control.settings().limits, now).recheck_at;
-    // A timer that is too early is set right when it fires; one that is too late is moved.
-    if row.due_at.is_none() || after < before {
-        row.due_at = row.due_at.min(after).or(after);
+    // A timer that is too early is set right when it fires. Another status means another clock,
+    // whose limit may be the task's own: whoever judges looks it up.
+    if before != Some(status) {
+        row.due_at = Some(now);
+    } else if row.due_at.is_none() {
+        row.due_at = judge(evidence, &control.settings().limits, now).recheck_at;
     }
     Some(Commit::new().update(stored.revision, &row))
 }

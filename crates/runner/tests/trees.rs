@@ -206,6 +206,28 @@ async fn a_dirty_base_is_refused_or_included_by_choice() {
     assert_eq!(git(&machine.base(), &["diff", "--cached", "--name-only"]), "");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_sessions_start_from_one_clean_base_at_once() {
+    let machine = Machine::new();
+    for number in 0..200 {
+        write(&machine.base().join(format!("many/{number}.txt")), &"text\n".repeat(number));
+    }
+    git(&machine.base(), &["add", "."]);
+    git(&machine.base(), &["commit", "--quiet", "-m", "many"]);
+    let head = git(&machine.base(), &["rev-parse", "HEAD"]);
+    let mut making = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let trees = machine.trees.clone();
+        let request =
+            TreeRequest { session: SessionId::from_bits(100 + number), ..machine.request() };
+        making.spawn(async move { trees.prepare(&request).await });
+    }
+    for made in making.join_all().await {
+        let tree = made.expect("a base that nobody changed is clean, whoever else looks at it");
+        assert_eq!(tree.base.to_string(), head);
+    }
+}
+
 #[tokio::test]
 async fn a_tree_starts_from_a_branch_a_tag_or_a_commit() {
     let machine = Machine::new();
