@@ -217,9 +217,11 @@ impl Draft<'_> {
 
 /// Lives in its sandbox until its script ends it, or somebody does.
 pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
-    let Some((session, env, mut changed)) = machine.inside().boxes.get(&id).map(|sandbox| {
-        (sandbox.session, sandbox.plan.env.clone(), sandbox.changed.subscribe())
-    }) else {
+    let Some((session, env, mut changed)) =
+        machine.inside().boxes.get(&id).map(|sandbox| {
+            (sandbox.session, sandbox.plan.env.clone(), sandbox.changed.subscribe())
+        })
+    else {
         return;
     };
     for act in script.acts {

@@ -193,7 +193,8 @@ impl Machine {
     pub(crate) fn terminate(&self, id: SandboxId) {
         let mut inside = self.inside();
         let Some(sandbox) = inside.boxes.get_mut(&id) else { return };
-        let gone: Vec<Process> = sandbox.processes.iter().filter(|p| p.heeds_term).cloned().collect();
+        let gone: Vec<Process> =
+            sandbox.processes.iter().filter(|p| p.heeds_term).cloned().collect();
         if gone.iter().any(|process| process.kin == Kin::Agent)
             && let Some(agent) = sandbox.agent.take()
         {

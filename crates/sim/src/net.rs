@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use belay_api::port::{
-    Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Hello, Left, Port,
-    PortError, Report, Start, Stepped, Who,
+    Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Hello, Left,
+    Port, PortError, Present, Report, Start, Stepped, Who,
 };
 use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
@@ -236,6 +236,14 @@ impl Port for SimPort {
         self.call(move |control| {
             let ending = ending.clone();
             async move { control.end(who, ending).await }
+        })
+        .await
+    }
+
+    async fn sweep(&self, runner: RunnerId, present: Vec<Present>) -> Result<Vec<Fate>, PortError> {
+        self.call(move |control| {
+            let present = present.clone();
+            async move { control.sweep(runner, present).await }
         })
         .await
     }

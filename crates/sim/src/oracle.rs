@@ -118,14 +118,16 @@ impl Oracle {
         }
         for made in &ledger.made {
             if !tasks.iter().any(|task| task.task.id == *made) {
-                self.sim.violate(5, format!("task {} was acknowledged and is not there", short(made)));
+                self.sim
+                    .violate(5, format!("task {} was acknowledged and is not there", short(made)));
             }
         }
         let mut acting: BTreeMap<SessionId, Name> = BTreeMap::new();
         for row in attempts.iter().filter(|row| row.attempt.may_act()) {
             let name = (row.task, row.attempt.number);
             if let Some(other) = acting.insert(row.session, name) {
-                let who = format!("{} #{} and {} #{}", short(other.0), other.1, short(name.0), name.1);
+                let who =
+                    format!("{} #{} and {} #{}", short(other.0), other.1, short(name.0), name.1);
                 self.sim.violate(2, format!("{who} may act in one session"));
             }
         }
@@ -222,7 +224,8 @@ impl Oracle {
         let alive = self.machine.get().map(|machine| machine.alive()).unwrap_or_default();
         if alive.iter().any(|alive| alive.session == session) {
             let what = format!("{} #{attempt}", short(task));
-            self.sim.violate(10, format!("the tree of {what} is saved while a process works in it"));
+            self.sim
+                .violate(10, format!("the tree of {what} is saved while a process works in it"));
         }
     }
 
@@ -239,7 +242,8 @@ impl Oracle {
             if self.ledger().stopped.contains_key(&alive.task) {
                 self.sim.violate(3, format!("a process of {name} lives after its stop"));
             }
-            let of = |row: &&AttemptRow| (row.task, row.attempt.number) == (alive.task, alive.attempt);
+            let of =
+                |row: &&AttemptRow| (row.task, row.attempt.number) == (alive.task, alive.attempt);
             match rows.iter().find(of) {
                 None => self.sim.violate(5, format!("nobody knows {name}, which lives")),
                 Some(row) if matches!(row.attempt.phase, Phase::Ended(..)) => {

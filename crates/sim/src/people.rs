@@ -170,9 +170,9 @@ impl Person {
 
     async fn accept(&self, id: TaskId) {
         self.note("accepts", id);
-        self.ask(move |c, key| async move {
-            c.accept(PERSON, id, Accept::default(), Some(key)).await
-        })
+        self.ask(
+            move |c, key| async move { c.accept(PERSON, id, Accept::default(), Some(key)).await },
+        )
         .await;
     }
 

@@ -104,7 +104,10 @@ impl Remote {
         let is_fence = inside.fences.contains(&next);
         drop(inside);
         let short = &next.to_string()[..8];
-        self.sim.note(format_args!("remote  {branch} is {short}{}", if is_fence { " (fence)" } else { "" }));
+        self.sim.note(format_args!(
+            "remote  {branch} is {short}{}",
+            if is_fence { " (fence)" } else { "" }
+        ));
         if let Some(oracle) = self.oracle.get().filter(|_| !is_fence) {
             oracle.landed(branch, Push { commit: next, expected });
         }
@@ -234,8 +237,7 @@ impl Workspace for SimWorkspace {
         if let Some(oracle) = self.0.oracle.get() {
             oracle.pushing(push);
         }
-        let said =
-            self.0.send(&tree.branch, push, Duration::from_millis(within.as_millis())).await;
+        let said = self.0.send(&tree.branch, push, Duration::from_millis(within.as_millis())).await;
         self.0.sim.step(Part::Runner).await;
         Ok(said)
     }

@@ -133,10 +133,8 @@ impl Store for SimStore {
         revision: Revision,
         due_at: Option<Timestamp>,
     ) -> Result<(), Failure> {
-        self.change(
-            move |memory| async move { Store::rearm(&memory, key, revision, due_at).await },
-        )
-        .await
+        self.change(move |memory| async move { Store::rearm(&memory, key, revision, due_at).await })
+            .await
     }
 
     async fn beat(&self, beats: Vec<Beat>, now: Timestamp) -> Result<Vec<Beaten>, Failure> {

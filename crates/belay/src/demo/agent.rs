@@ -32,8 +32,9 @@ pub(crate) async fn agent(agent: &DemoAgent) -> Result<Exit, Fault> {
         "success" => edit("NOTES.md", "The demo was here.\n").map_err(file)?,
         "question" => ask_once().map_err(file)?,
         "subtasks" => hand_out(&agent.mark).await?,
-        "part" => edit(&format!("part-{}.md", variable("BELAY_TASK_ID")), "A part.\n")
-            .map_err(file)?,
+        "part" => {
+            edit(&format!("part-{}.md", variable("BELAY_TASK_ID")), "A part.\n").map_err(file)?
+        }
         "chain" => edit("chain.md", "A link.\n").map_err(file)?,
         "crash" => {
             if variable("BELAY_ATTEMPT") == "1" {

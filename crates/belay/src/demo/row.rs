@@ -127,7 +127,8 @@ impl Row {
             let from = self.noticed_from.unwrap_or_default();
             format!("{:.2} s {from}", ms as f64 / 1000.0)
         });
-        let commit = self.kept_commit.as_deref().map_or("", |commit| &commit[..7.min(commit.len())]);
+        let commit =
+            self.kept_commit.as_deref().map_or("", |commit| &commit[..7.min(commit.len())]);
         let mut saved = format!("{} B printed, tree {commit}", self.transcript_bytes);
         if self.branch.is_some() {
             saved.push_str(", branch pushed");

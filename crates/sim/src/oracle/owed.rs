@@ -13,9 +13,10 @@ impl Oracle {
     pub(crate) fn owed(&self) -> Vec<String> {
         let mut owed: Vec<String> = Vec::new();
         for row in self.attempts() {
-            owed.extend(attempt(&row).map(|what| {
-                format!("{} #{}: {what}", short(row.task), row.attempt.number)
-            }));
+            owed.extend(
+                attempt(&row)
+                    .map(|what| format!("{} #{}: {what}", short(row.task), row.attempt.number)),
+            );
         }
         let tasks = self.tasks();
         for row in &tasks {
@@ -39,7 +40,9 @@ fn attempt(row: &AttemptRow) -> Option<String> {
     let attempt = &row.attempt;
     match attempt.phase {
         Phase::Ended(..) => {}
-        phase => return Some(format!("the runner: it is {phase:?}, lease to {:?}", attempt.lease_end)),
+        phase => {
+            return Some(format!("the runner: it is {phase:?}, lease to {:?}", attempt.lease_end));
+        }
     }
     if !attempt.publish.is_settled() {
         return Some("the runner: its push is not settled".into());

@@ -33,7 +33,9 @@ impl Oracle {
         let printed = machine.inside().printed.get(&key).cloned().unwrap_or_default();
         if !row.transcript_missing.0.is_empty() {
             let missing = row.transcript_missing.0.join(", ");
-            return self.sim.violate(5, format!("{name} misses {missing}, and its machine is here"));
+            return self
+                .sim
+                .violate(5, format!("{name} misses {missing}, and its machine is here"));
         }
         let mut stored = Vec::new();
         while (stored.len() as u64) < row.transcript_length {
@@ -51,7 +53,12 @@ impl Oracle {
         if stored != printed {
             let same = stored.iter().zip(&printed).take_while(|(a, b)| a == b).count();
             let (have, had) = (stored.len(), printed.len());
-            self.sim.violate(5, format!("{name} printed {had} bytes; {have} are stored, and they differ from {same} on"));
+            self.sim.violate(
+                5,
+                format!(
+                    "{name} printed {had} bytes; {have} are stored, and they differ from {same} on"
+                ),
+            );
         }
     }
 }
