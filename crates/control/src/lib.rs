@@ -31,6 +31,7 @@ mod refuse;
 mod report;
 mod settings;
 mod show;
+mod speak;
 mod sweep;
 mod terminate;
 mod vault;

@@ -9,7 +9,9 @@ use belay_api::port::{
     Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Found, Hello, Left, Port,
     PortError, Present, Report, Seen, Start, Stepped, Who,
 };
-use belay_api::{Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping};
+use belay_api::{
+    Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
+};
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
@@ -435,6 +437,27 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
         world.control.stop("ada", other, Duration::ZERO, None).await.unwrap();
         world.tend().await;
         assert_eq!(world.state(below).await, "CANCELLED cancel");
+    });
+}
+
+#[test]
+fn an_agent_speaks_only_while_its_attempt_acts() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Parent")).await;
+        let run = world.claim().await;
+        let token = format!("belay_attempt_{id}_1_{}", "0".repeat(64));
+        let start = Start { token_hash: token_hash(&token), partial_output: true };
+        world.control.start(run.who, start).await.unwrap();
+        assert_eq!(world.control.speaker(&token).await.unwrap(), Some(run.who));
+        let wrong = format!("belay_attempt_{id}_1_{}", "1".repeat(64));
+        assert_eq!(world.control.speaker(&wrong).await.unwrap(), None);
+        let child = world.control.add_subtask(run.who, task("Child"), None).await.unwrap();
+        assert_eq!(child.summary.parent, Some(id));
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert_eq!(world.control.speaker(&token).await.unwrap(), None);
+        let late = world.control.add_subtask(run.who, task("Late"), None).await.unwrap_err();
+        assert_eq!(late.code, Code::Fenced);
     });
 }
 

@@ -12,7 +12,7 @@ use belay_api::{
 };
 use belay_kernel::task::State;
 use belay_server::{Access, BODY_LIMIT, Token, serve};
-use fake::{Fake, QUESTION, RUNNING, TASK};
+use fake::{ATTEMPT, Fake, QUESTION, RUNNING, TASK};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -90,6 +90,34 @@ async fn only_the_token_opens_and_health_says_little_without_it() {
     let wrong = "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x";
     assert_eq!(problem(&server.raw(wrong, b"").await).0, 401);
     assert_eq!(server.client().health().await.unwrap().version, "1.2.3");
+}
+
+#[tokio::test]
+async fn an_attempts_token_makes_subtasks_and_reads_its_own_task_and_nothing_else() {
+    let server = start(&Fake::new(&[RUNNING])).await;
+    let ask = async |line: &str| {
+        let head = format!("{line}\r\nHost: localhost\r\nAuthorization: Bearer {ATTEMPT}");
+        server.raw(&head, b"{\"prompt\":\"x\"}").await
+    };
+    assert_eq!(ask("POST /api/v1/tasks HTTP/1.1").await.0, 201);
+    for path in ["", "/why", "/events", "/transcript"] {
+        let line = format!("GET /api/v1/tasks/{TASK}{path} HTTP/1.1");
+        assert_eq!(ask(&line).await.0, 200, "{path}");
+    }
+    let others = "0000000000000009";
+    let mut forbidden = vec![
+        "GET /api/v1/tasks HTTP/1.1".to_owned(),
+        "GET /api/v1/events HTTP/1.1".to_owned(),
+        "POST /api/v1/backup HTTP/1.1".to_owned(),
+        format!("DELETE /api/v1/tasks/{TASK} HTTP/1.1"),
+        format!("GET /api/v1/tasks/{others} HTTP/1.1"),
+    ];
+    for verb in ["run", "stop", "cancel", "answer", "accept", "reject", "retry", "resume"] {
+        forbidden.push(format!("POST /api/v1/tasks/{TASK}/{verb} HTTP/1.1"));
+    }
+    for line in forbidden {
+        assert_eq!(problem(&ask(&line).await), (403, Code::Forbidden), "{line}");
+    }
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use crate::launch::tree_request;
 use crate::mask::Secrets;
 use crate::publish::Said;
 use crate::shared::Backoff;
-use crate::token_hash;
 use crate::workspace::{Tree, Workspace};
+use belay_api::token_hash;
 
 /// How often the remote is asked for X before the attempt is given up.
 const LOOKS: u32 = 4;

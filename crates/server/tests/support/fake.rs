@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use belay_api::port::Who;
 use belay_api::{
     Accept, Answer, Backup, Code, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
     QuestionView, ReceiptView, Resume, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
@@ -16,7 +17,7 @@ use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
 use belay_kernel::task::{Blocked, Plan, Reason, Review, State};
 use belay_kernel::why::{LivePath, Why};
-use belay_kernel::{AttemptNumber, Money, QuestionId, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Epoch, Money, QuestionId, TaskId, Timestamp};
 use belay_server::Service;
 
 type Answered<T> = Result<T, Problem>;
@@ -189,7 +190,19 @@ fn receipt() -> ReceiptView {
     }
 }
 
+/// The token of the only attempt.
+pub(crate) const ATTEMPT: &str = "belay_attempt_of_the_fake";
+
 impl Service for Fake {
+    async fn speaker(&self, token: &str) -> Answered<Option<Who>> {
+        let who = Who { task: TASK, attempt: AttemptNumber(1), epoch: Epoch(1) };
+        Ok((token == ATTEMPT).then_some(who))
+    }
+
+    async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {
+        self.create("attempt", task, None).await
+    }
+
     async fn find(&self, id: &str) -> Answered<TaskId> {
         if !id.is_empty() && TASK.to_string().starts_with(id) {
             return Ok(TASK);
