@@ -79,7 +79,8 @@ pub(crate) async fn demo(demo: &Demo, json: bool) -> Result<Exit, Fault> {
     if json {
         say_json(&Told { as_expected: fine, seconds, rows, processes_left: left, kept });
     } else {
-        say(&format!("\n{}", table(&rows, Palette::stdout())));
+        note("");
+        say(&table(&rows, Palette::stdout()));
         tell_end(&rows, seconds, kept.as_deref());
         tell_left(&left);
     }

@@ -33,7 +33,8 @@ pub(crate) async fn agent(agent: &DemoAgent) -> Result<Exit, Fault> {
         "question" => ask_once().map_err(file)?,
         "subtasks" => hand_out(&agent.mark).await?,
         "part" => {
-            edit(&format!("part-{}.md", variable("BELAY_TASK_ID")), "A part.\n").map_err(file)?
+            let path = format!("part-{}.md", variable("BELAY_TASK_ID"));
+            edit(&path, "A part.\n").map_err(file)?;
         }
         "chain" => edit("chain.md", "A link.\n").map_err(file)?,
         "crash" => {
