@@ -5,9 +5,9 @@
 
 use belay_api::port::{self, Beaten};
 use belay_kernel::verdict::judge;
-use belay_kernel::{HeartbeatStatus, RunnerId};
+use belay_kernel::{HeartbeatStatus, RunnerId, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow};
-use belay_store::{Beat, Beaten as StoreBeaten, Commit, Document, Holder, Store, Stored};
+use belay_store::{Beat, Beaten as StoreBeaten, Commit, Document, Holder, Key, Store, Stored};
 
 use crate::Control;
 use crate::refuse::Outcome;
@@ -50,26 +50,47 @@ impl<S: Store> Control<S> {
     async fn note_alive(&self, alive: &[(port::Who, HeartbeatStatus)]) -> Outcome<()> {
         let ids: Vec<_> = alive.iter().map(|(who, _)| (who.task, who.attempt)).collect();
         let attempts = self.store().load::<AttemptRow>(&ids).await?;
-        let named = attempts.iter().map(|row| row.as_ref().and_then(|row| row.row.sandbox));
-        let both: Vec<_> =
-            named.zip(alive).filter_map(|(id, (_, status))| Some((id?, *status))).collect();
-        let ids: Vec<_> = both.iter().map(|(id, _)| *id).collect();
+        let both: Vec<_> = attempts
+            .into_iter()
+            .zip(alive)
+            .filter_map(|(row, (_, status))| {
+                let row = row?;
+                Some((row.row.sandbox?, row, *status))
+            })
+            .collect();
+        let ids: Vec<_> = both.iter().map(|(id, ..)| *id).collect();
         let sandboxes = self.store().load::<SandboxRow>(&ids).await?;
         let now = self.store().now().await?;
-        let commits: Vec<_> = sandboxes
-            .into_iter()
-            .zip(&both)
-            .filter_map(|(row, (_, status))| beaten(&row?, *status, now, self))
-            .collect();
+        let (mut commits, mut news) = (Vec::new(), Vec::new());
+        for (row, (_, attempt, status)) in sandboxes.into_iter().zip(&both) {
+            let Some(row) = row else { continue };
+            if is_news(&row.row, self.up_since()) {
+                news.push((
+                    Key::of::<AttemptRow>(&(attempt.row.task, attempt.row.attempt.number)),
+                    attempt.revision,
+                ));
+            }
+            commits.extend(beaten(&row, *status, now, self));
+        }
         self.store().commit_all(commits).await?;
+        // Other clocks run against these from now on: the sweep sets their timers.
+        for (attempt, revision) in news {
+            self.store().rearm(attempt, revision, Some(now)).await?;
+        }
         Ok(())
     }
+}
+
+/// Whether this beat is the first sign of life at all, or the first that we could hear again.
+fn is_news(row: &SandboxRow, up_since: Timestamp) -> bool {
+    let (Some(evidence), Some(stream)) = (&row.evidence, &row.stream) else { return false };
+    !stream.0.is_alive() || evidence.0.life().is_none_or(|life| life.last < up_since)
 }
 
 fn beaten<S: Store>(
     stored: &Stored<SandboxRow>,
     status: HeartbeatStatus,
-    now: belay_kernel::Timestamp,
+    now: Timestamp,
     control: &Control<S>,
 ) -> Option<Commit> {
     let mut row = stored.row.clone();
@@ -77,6 +98,9 @@ fn beaten<S: Store>(
     let before = judge(evidence, &control.settings().limits, now).recheck_at;
     evidence.beat(status, now);
     let after = judge(evidence, &control.settings().limits, now).recheck_at;
+    if let Some(Document(stream)) = &mut row.stream {
+        stream.seen();
+    }
     // A timer that is too early is set right when it fires; one that is too late is moved.
     if row.due_at.is_none() || after < before {
         row.due_at = row.due_at.min(after).or(after);
@@ -85,12 +109,12 @@ fn beaten<S: Store>(
 }
 
 /// The presence of a runner.
-pub(crate) fn presence(runner: RunnerId, until: belay_kernel::Timestamp) -> Beat {
+pub(crate) fn presence(runner: RunnerId, until: Timestamp) -> Beat {
     Beat { holder: Holder::Runner(runner), fence: RUNNER_FENCE.to_owned(), until }
 }
 
 /// The lease with which a runner's presence begins.
-pub(crate) fn present(runner: RunnerId, until: belay_kernel::Timestamp) -> belay_store::LeaseWrite {
+pub(crate) fn present(runner: RunnerId, until: Timestamp) -> belay_store::LeaseWrite {
     let act = belay_store::LeaseAct::Open { fence: RUNNER_FENCE.to_owned(), mode: "live", until };
     belay_store::LeaseWrite { holder: Holder::Runner(runner), act }
 }
