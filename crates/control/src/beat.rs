@@ -5,9 +5,9 @@
 
 use belay_api::port::{self, Beaten};
 use belay_kernel::verdict::judge;
-use belay_kernel::{HeartbeatStatus, RunnerId};
+use belay_kernel::{HeartbeatStatus, RunnerId, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow};
-use belay_store::{Beat, Beaten as StoreBeaten, Commit, Document, Holder, Store, Stored};
+use belay_store::{Beat, Beaten as StoreBeaten, Commit, Document, Holder, Key, Store, Stored};
 
 use crate::Control;
 use crate::refuse::Outcome;
@@ -50,32 +50,55 @@ impl<S: Store> Control<S> {
     async fn note_alive(&self, alive: &[(port::Who, HeartbeatStatus)]) -> Outcome<()> {
         let ids: Vec<_> = alive.iter().map(|(who, _)| (who.task, who.attempt)).collect();
         let attempts = self.store().load::<AttemptRow>(&ids).await?;
-        let named = attempts.iter().map(|row| row.as_ref().and_then(|row| row.row.sandbox));
-        let both: Vec<_> =
-            named.zip(alive).filter_map(|(id, (_, status))| Some((id?, *status))).collect();
-        let ids: Vec<_> = both.iter().map(|(id, _)| *id).collect();
+        let both: Vec<_> = attempts
+            .into_iter()
+            .zip(alive)
+            .filter_map(|(row, (_, status))| {
+                let row = row?;
+                Some((row.row.sandbox?, row, *status))
+            })
+            .collect();
+        let ids: Vec<_> = both.iter().map(|(id, ..)| *id).collect();
         let sandboxes = self.store().load::<SandboxRow>(&ids).await?;
         let now = self.store().now().await?;
-        let commits: Vec<_> = sandboxes
-            .into_iter()
-            .zip(&both)
-            .filter_map(|(row, (_, status))| beaten(&row?, *status, now, self))
-            .collect();
+        let (mut commits, mut news) = (Vec::new(), Vec::new());
+        for (row, (_, attempt, status)) in sandboxes.into_iter().zip(&both) {
+            let Some(row) = row else { continue };
+            if is_news(&row.row) {
+                news.push((
+                    Key::of::<AttemptRow>(&(attempt.row.task, attempt.row.attempt.number)),
+                    attempt.revision,
+                ));
+            }
+            commits.extend(beaten(&row, *status, now, self));
+        }
         self.store().commit_all(commits).await?;
+        // Other clocks run against these from now on: the sweep sets their timers.
+        for (attempt, revision) in news {
+            self.store().rearm(attempt, revision, Some(now)).await?;
+        }
         Ok(())
     }
+}
+
+/// Whether this beat is the first sign of life: other clocks run from now on.
+fn is_news(row: &SandboxRow) -> bool {
+    row.stream.as_ref().is_some_and(|stream| !stream.0.is_alive())
 }
 
 fn beaten<S: Store>(
     stored: &Stored<SandboxRow>,
     status: HeartbeatStatus,
-    now: belay_kernel::Timestamp,
+    now: Timestamp,
     control: &Control<S>,
 ) -> Option<Commit> {
     let mut row = stored.row.clone();
     let Document(evidence) = row.evidence.as_mut()?;
     let before = evidence.status();
     evidence.beat(status, now);
+    if let Some(Document(stream)) = &mut row.stream {
+        stream.seen();
+    }
     // A timer that is too early is set right when it fires. Another status means another clock,
     // whose limit may be the task's own: whoever judges looks it up.
     if before != Some(status) {
@@ -87,12 +110,12 @@ fn beaten<S: Store>(
 }
 
 /// The presence of a runner.
-pub(crate) fn presence(runner: RunnerId, until: belay_kernel::Timestamp) -> Beat {
+pub(crate) fn presence(runner: RunnerId, until: Timestamp) -> Beat {
     Beat { holder: Holder::Runner(runner), fence: RUNNER_FENCE.to_owned(), until }
 }
 
 /// The lease with which a runner's presence begins.
-pub(crate) fn present(runner: RunnerId, until: belay_kernel::Timestamp) -> belay_store::LeaseWrite {
+pub(crate) fn present(runner: RunnerId, until: Timestamp) -> belay_store::LeaseWrite {
     let act = belay_store::LeaseAct::Open { fence: RUNNER_FENCE.to_owned(), mode: "live", until };
     belay_store::LeaseWrite { holder: Holder::Runner(runner), act }
 }

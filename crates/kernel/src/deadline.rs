@@ -56,6 +56,11 @@ impl Stream {
         self.alive = true;
     }
 
+    /// Whether it was ever seen alive.
+    pub const fn is_alive(&self) -> bool {
+        self.alive
+    }
+
     /// Output arrived.
     pub fn output(&mut self, now: Timestamp) {
         self.alive = true;

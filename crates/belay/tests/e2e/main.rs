@@ -5,4 +5,5 @@ mod crash;
 mod processes;
 mod stop;
 mod success;
+mod timeouts;
 mod world;
