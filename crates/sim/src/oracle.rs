@@ -27,6 +27,9 @@ use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
 use crate::machine::Machine;
 use crate::sim::Sim;
 
+/// How often everything is looked at that a change of the store does not show.
+const LOOK_EVERY_MS: u64 = 5_000;
+
 /// An attempt, by its task and number.
 pub(crate) type Name = (TaskId, AttemptNumber);
 
@@ -45,6 +48,8 @@ struct Ledger {
     stopped: BTreeMap<TaskId, Timestamp>,
     sealed: BTreeSet<Name>,
     events: events::Consumer,
+    /// When everything was last looked at.
+    looked_ms: Option<u64>,
 }
 
 /// The oracle.
@@ -285,6 +290,12 @@ impl Oracle {
         self.memory.set_now(self.sim.now());
         self.after_change();
         self.check_processes();
+        let now = self.sim.ms();
+        let recently = self.ledger().looked_ms.is_some_and(|at| now < at + LOOK_EVERY_MS);
+        if recently {
+            return;
+        }
+        self.ledger().looked_ms = Some(now);
         self.check_recovery(up_ms);
         self.read_events();
         self.check_transcripts(observer).await;

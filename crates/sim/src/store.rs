@@ -42,6 +42,22 @@ impl SimStore {
         look.await
     }
 
+    /// Changes rows, which the oracle looks at at once.
+    async fn decide<T, F, Fut>(&self, change: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce(Memory) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let oracle = Arc::clone(&self.oracle);
+        self.change(move |memory| async move {
+            let done = change(memory).await;
+            oracle.after_change();
+            done
+        })
+        .await
+    }
+
     async fn change<T, F, Fut>(&self, change: F) -> Result<T, Failure>
     where
         T: Send + 'static,
@@ -78,9 +94,7 @@ impl SimStore {
         Fut: Future<Output = Result<T, Failure>>,
     {
         self.memory.set_now(self.sim.now());
-        let done = change(self.memory.clone()).await;
-        self.oracle.after_change();
-        done
+        change(self.memory.clone()).await
     }
 
     /// Whether a write is acknowledged and forgotten, which no store may do.
@@ -99,18 +113,18 @@ impl Store for SimStore {
     }
 
     async fn commit_all(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
-        self.change(|memory| async move { memory.commit_all(commits).await }).await
+        self.decide(|memory| async move { memory.commit_all(commits).await }).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, Failure> {
         if self.forgets() {
             return Ok(Committed::Done);
         }
-        self.change(|memory| async move { Store::commit(&memory, commit).await }).await
+        self.decide(|memory| async move { Store::commit(&memory, commit).await }).await
     }
 
     async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
-        self.change(|memory| async move { Store::claim(&memory, ask, decide).await }).await
+        self.decide(|memory| async move { Store::claim(&memory, ask, decide).await }).await
     }
 
     async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {

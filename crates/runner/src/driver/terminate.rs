@@ -8,7 +8,7 @@ use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_sandbox::{Error, Provider, Refusal};
 
 use super::act::found_again;
-use super::attempt::{Attempt, chain};
+use super::attempt::{Attempt, Halt, chain};
 use super::follow;
 use crate::mask::Secrets;
 use crate::shared::{Backoff, sleep};
@@ -22,15 +22,14 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
     let begun = attempt.assignment.termination;
     let mut saga = begun.unwrap_or_else(|| Termination::begin(Storage::Outlives));
     let mut backoff = patience();
-    while saga.step != Step::Done {
-        let (went, found) = perform(attempt, saga.step).await;
+    while is_ours(saga.step) {
+        let (went, found) = match perform(attempt, saga.step).await {
+            Ok(done) => done,
+            Err(Over) => return,
+        };
         let stepped = Stepped { step: saga.step, went, found };
         let Some(next) = say(attempt, &stepped).await else { return };
         if next == saga {
-            if matches!(saga.step, Step::Settle | Step::Tell) {
-                // Control does these itself, when it does.
-                return;
-            }
             backoff.wait().await;
         } else {
             backoff = patience();
@@ -39,9 +38,20 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
     }
 }
 
+/// What follows on the runner's steps is control's: it waits for a push that is not settled yet.
+const fn is_ours(step: Step) -> bool {
+    match step {
+        Step::Freeze | Step::Kill | Step::SaveTranscript | Step::SaveTree | Step::Destroy => true,
+        Step::Settle | Step::Tell | Step::Done => false,
+    }
+}
+
 const fn patience() -> Backoff {
     Backoff::new(Span::from_secs(1), Span::from_secs(30))
 }
+
+/// Control has nothing more to do with this attempt.
+struct Over;
 
 /// Tells control how a step went; nothing if the saga is over as far as control is concerned.
 async fn say<C: Port, P: Provider, W: Workspace>(
@@ -63,10 +73,10 @@ async fn say<C: Port, P: Provider, W: Workspace>(
 async fn perform<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     step: Step,
-) -> (Went, Found) {
-    let Ok(provider) = attempt.provider() else { return (Went::Impossible, Found::Nothing) };
+) -> Result<(Went, Found), Over> {
+    let Ok(provider) = attempt.provider() else { return Ok((Went::Impossible, Found::Nothing)) };
     let fence = &attempt.fence;
-    match step {
+    Ok(match step {
         Step::Freeze => match provider.pause(fence).await {
             Ok(()) => (Went::Done, Found::Nothing),
             // What cannot be frozen, or is gone, is read as it is.
@@ -83,7 +93,7 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
                 None => failed(attempt, step, &error),
             },
         },
-        Step::SaveTranscript => save_transcript(attempt, provider).await,
+        Step::SaveTranscript => save_transcript(attempt, provider).await?,
         Step::SaveTree => save_tree(attempt).await,
         Step::Destroy => match provider.destroy(fence).await {
             Ok(()) | Err(Error::Refused(Refusal::NotFound { .. })) => (Went::Done, Found::Nothing),
@@ -93,9 +103,8 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
                 None => failed(attempt, step, &error),
             },
         },
-        // Control's own steps: it says what follows.
         Step::Settle | Step::Tell | Step::Done => (Went::Done, Found::Nothing),
-    }
+    })
 }
 
 /// How many processes were killed of a sandbox that is over, although a newer attempt of its
@@ -126,18 +135,18 @@ fn failed<C: Port, P: Provider, W>(
 async fn save_transcript<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     provider: &P,
-) -> (Went, Found) {
+) -> Result<(Went, Found), Over> {
     let assignment = attempt.assignment;
-    let nothing = (Went::Done, Found::Nothing);
+    let nothing = Ok((Went::Done, Found::Nothing));
     let Some((agent, launch, decided)) = found_again(attempt) else { return nothing };
     match provider.end(attempt.fence.sandbox).await {
         Err(Error::Refused(Refusal::NotFound { .. })) if !attempt.files.is_started() => {
             return nothing;
         }
         Err(Error::Refused(Refusal::NotFound { .. })) => {
-            return (Went::Done, lost(assignment.acknowledged, UNKNOWN_END));
+            return Ok((Went::Done, lost(assignment.acknowledged, UNKNOWN_END)));
         }
-        Err(error) => return failed(attempt, Step::SaveTranscript, &error),
+        Err(error) => return Ok(failed(attempt, Step::SaveTranscript, &error)),
         Ok(_) => {}
     }
     let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
@@ -147,9 +156,12 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
         Ok(ended) => {
             let length = ended.end.output_bytes;
             let seal = TranscriptSeal { length, hash: String::new(), missing: ended.missing };
-            (Went::Done, Found::Transcript(seal))
+            Ok((Went::Done, Found::Transcript(seal)))
         }
-        Err(halt) => failed(attempt, Step::SaveTranscript, &halt),
+        Err(Halt::Fenced | Halt::Refused(_)) => Err(Over),
+        Err(halt @ (Halt::Failed(_) | Halt::Realign(_))) => {
+            Ok(failed(attempt, Step::SaveTranscript, &halt))
+        }
     }
 }
 

@@ -64,6 +64,8 @@ fn task(row: &TaskRow) -> Option<String> {
             Some(format!("the runner: it is QUEUED ({}) {not_before:?}", row.task.reason.code()))
         }
         State::Blocked(Blocked::Subtasks { .. }) => Some("its subtasks: it is BLOCKED".into()),
+        // One that may not be run, because what it waits for failed, waits for a person.
+        State::Pending { .. } => None,
         state if state.group().is_at_rest() || state.group() == Group::Final => None,
         state => Some(format!("{:?}: it is {}", state.group(), state.name())),
     }
