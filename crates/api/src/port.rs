@@ -183,8 +183,20 @@ pub enum Duty {
 pub struct Beat {
     /// Who beats.
     pub runner: RunnerId,
-    /// Its attempts, and how their agents are.
-    pub attempts: Vec<(Who, HeartbeatStatus)>,
+    /// Its attempts.
+    pub attempts: Vec<Pulse>,
+}
+
+/// How one attempt is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Pulse {
+    /// Which.
+    pub who: Who,
+    /// How its agent is.
+    pub status: HeartbeatStatus,
+    /// Whether everything that its agent printed until now was reported and acknowledged: what was
+    /// not told has not happened, and silence may be judged.
+    pub told: bool,
 }
 
 /// What a beat is answered with, after it was committed.

@@ -3,7 +3,7 @@
 //! A beat decides nothing and touches no revision of a task or attempt. The status that it carries
 //! is evidence, which is written beside; if that is overtaken, newer evidence has come.
 
-use belay_api::port::{self, Beaten};
+use belay_api::port::{self, Beaten, Pulse};
 use belay_kernel::verdict::judge;
 use belay_kernel::{HeartbeatStatus, RunnerId, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow};
@@ -26,7 +26,7 @@ impl<S: Store> Control<S> {
             fence: who.epoch.to_string(),
             until,
         };
-        let mut beats: Vec<_> = beat.attempts.iter().map(|(who, _)| renewal(who)).collect();
+        let mut beats: Vec<_> = beat.attempts.iter().map(|pulse| renewal(&pulse.who)).collect();
         beats.push(presence(beat.runner, now.after(self.settings().limits.worker_lease)));
         let mut beaten = self.store().beat(beats, now).await?;
         beaten.pop();
@@ -40,37 +40,38 @@ impl<S: Store> Control<S> {
         let current = beat.attempts.iter().zip(&answers);
         let alive: Vec<_> = current
             .filter(|(_, answer)| matches!(answer, Beaten::Current { .. }))
-            .map(|((who, status), _)| (*who, *status))
+            .map(|(pulse, _)| *pulse)
             .collect();
         self.note_alive(&alive).await?;
         Ok(answers)
     }
 
     /// Writes the heartbeats into the evidence of the sandboxes.
-    async fn note_alive(&self, alive: &[(port::Who, HeartbeatStatus)]) -> Outcome<()> {
-        let ids: Vec<_> = alive.iter().map(|(who, _)| (who.task, who.attempt)).collect();
+    async fn note_alive(&self, alive: &[Pulse]) -> Outcome<()> {
+        let ids: Vec<_> = alive.iter().map(|pulse| (pulse.who.task, pulse.who.attempt)).collect();
         let attempts = self.store().load::<AttemptRow>(&ids).await?;
         let both: Vec<_> = attempts
             .into_iter()
             .zip(alive)
-            .filter_map(|(row, (_, status))| {
+            .filter_map(|(row, pulse)| {
                 let row = row?;
-                Some((row.row.sandbox?, row, *status))
+                Some((row.row.sandbox?, row, *pulse))
             })
             .collect();
         let ids: Vec<_> = both.iter().map(|(id, ..)| *id).collect();
         let sandboxes = self.store().load::<SandboxRow>(&ids).await?;
         let now = self.store().now().await?;
         let (mut commits, mut news) = (Vec::new(), Vec::new());
-        for (row, (_, attempt, status)) in sandboxes.into_iter().zip(&both) {
+        for (row, (_, attempt, pulse)) in sandboxes.into_iter().zip(&both) {
             let Some(row) = row else { continue };
-            if is_news(&row.row) {
+            let heard = pulse.told && self.note_heard(&attempt.row);
+            if heard || is_news(&row.row) {
                 news.push((
                     Key::of::<AttemptRow>(&(attempt.row.task, attempt.row.attempt.number)),
                     attempt.revision,
                 ));
             }
-            commits.extend(beaten(&row, *status, now, self));
+            commits.extend(beaten(&row, pulse.status, heard, now, self));
         }
         self.store().commit_all(commits).await?;
         // Other clocks run against these from now on: the sweep sets their timers.
@@ -89,6 +90,7 @@ fn is_news(row: &SandboxRow) -> bool {
 fn beaten<S: Store>(
     stored: &Stored<SandboxRow>,
     status: HeartbeatStatus,
+    heard: bool,
     now: Timestamp,
     control: &Control<S>,
 ) -> Option<Commit> {
@@ -101,7 +103,7 @@ fn beaten<S: Store>(
     }
     // A timer that is too early is set right when it fires. Another status means another clock,
     // whose limit may be the task's own: whoever judges looks it up.
-    if before != Some(status) {
+    if before != Some(status) || heard {
         row.due_at = Some(now);
     } else if row.due_at.is_none() {
         row.due_at = judge(evidence, &control.settings().limits, now).recheck_at;

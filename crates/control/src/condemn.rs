@@ -102,8 +102,8 @@ impl<S: Store> Control<S> {
         }
     }
 
-    /// Whether the runner has reported since we could last commit. A beat is not enough: after our
-    /// own downtime it comes before the output that was printed meanwhile.
+    /// Whether the runner has told everything since we could last commit. That it beats is not
+    /// enough: after our own downtime a beat comes before the output that was printed meanwhile.
     fn reach(&self, look: &Look) -> Reach {
         let Some(stored) = &look.attempt else { return Reach::Heard };
         let since = self.up_since();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use belay_api::port::{
     Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Found, Hello, Left, Port,
-    PortError, Present, Report, Seen, Start, Stepped, Who,
+    PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_api::{
     Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
@@ -160,6 +160,11 @@ impl World {
     }
 }
 
+fn beat(who: Who, told: bool) -> Beat {
+    let pulse = Pulse { who, status: HeartbeatStatus::Running, told };
+    Beat { runner: RUNNER, attempts: vec![pulse] }
+}
+
 fn commit(n: u8) -> CommitId {
     format!("{n:040x}").parse().unwrap()
 }
@@ -232,7 +237,7 @@ fn a_stop_is_acknowledged_when_everything_is_certain_and_not_before() {
         assert_eq!(world.control.end(run.who, late).await, Err(PortError::Fenced));
         let push = Push { commit: commit(1), expected: None };
         assert_eq!(world.control.open_publish(run.who, push).await, Err(PortError::Fenced));
-        let beat = Beat { runner: RUNNER, attempts: vec![(run.who, HeartbeatStatus::Running)] };
+        let beat = beat(run.who, false);
         assert_eq!(world.control.beat(beat).await.unwrap(), [Beaten::Fenced]);
         world.tend().await;
         let duties = world.control.duties(RUNNER, Span::ZERO).await.unwrap();
@@ -334,13 +339,14 @@ fn silence_while_we_were_down_is_not_judged_before_the_runner_has_told_what_it_s
         let found = world.restart(Span::from_mins(5)).await;
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].who, found[0].acknowledged), (run.who, 2));
-        let beat = Beat { runner: RUNNER, attempts: vec![(run.who, HeartbeatStatus::Running)] };
+        let beat = beat(run.who, false);
         let beaten = world.control.beat(beat).await.unwrap();
         assert!(matches!(beaten[..], [Beaten::Current { .. }]));
         world.pass(Span::from_secs(2)).await;
         assert_eq!(world.state(id).await, "RUNNING started"); // a beat says nothing of output
         let next = world.print(run.who, 2, "while you were away\n").await;
-        world.pass(Span::from_secs(59)).await;
+        world.control.beat(self::beat(run.who, true)).await.unwrap();
+        world.pass(Span::from_secs(58)).await;
         assert_eq!(world.state(id).await, "RUNNING started");
         world.pass(Span::from_secs(3)).await;
         assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
@@ -358,9 +364,8 @@ fn a_runner_that_has_nothing_new_to_tell_lets_the_clocks_go_on() {
         world.restart(Span::from_mins(5)).await;
         world.pass(Span::from_secs(2)).await;
         assert_eq!(world.state(id).await, "RUNNING started");
-        let nothing = Report { from: 2, ..Report::default() };
-        world.control.report(run.who, nothing).await.unwrap();
-        world.pass(Span::from_secs(12)).await;
+        world.control.beat(beat(run.who, true)).await.unwrap();
+        world.pass(Span::from_secs(2)).await;
         assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
     });
 }

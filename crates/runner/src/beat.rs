@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use belay_api::port::{Beat, Beaten, Port, PortError};
+use belay_api::port::{Beat, Beaten, Port, PortError, Pulse, Who};
 use belay_sandbox::{Error, Moment, Provider};
 use tokio::task::JoinSet;
 
@@ -24,7 +24,12 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
         let places = shared.board.list();
         let moments: BTreeMap<&String, Moment> =
             shared.providers.iter().map(|(name, provider)| (name, provider.moment())).collect();
-        let attempts = places.iter().map(|(who, place)| (*who, place.status)).collect();
+        let pulse = |(who, place): &(Who, Place)| Pulse {
+            who: *who,
+            status: place.status,
+            told: place.is_told(),
+        };
+        let attempts = places.iter().map(pulse).collect();
         match shared.port.beat(Beat { runner: shared.config.runner, attempts }).await {
             Ok(answers) => {
                 for ((who, place), answer) in places.iter().zip(answers) {

@@ -27,7 +27,18 @@ pub(crate) struct Place {
     pub(crate) fence: Fence,
     pub(crate) provider: String,
     pub(crate) status: HeartbeatStatus,
+    /// Whether everything that was printed has been read.
+    abreast: bool,
+    /// Whether everything that was read is durable.
+    durable: bool,
     standing: watch::Sender<Standing>,
+}
+
+impl Place {
+    /// Whether control knows everything that the agent has printed.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.abreast && self.durable
+    }
 }
 
 /// All attempts that this runner speaks for.
@@ -47,7 +58,8 @@ impl Board {
     pub(crate) fn enter(self: &Arc<Self>, who: Who, fence: Fence, provider: &str) -> Ticket {
         let (standing, read) = watch::channel(Standing::Unknown);
         let status = HeartbeatStatus::Running;
-        let place = Place { fence, provider: provider.into(), status, standing };
+        let (abreast, durable) = (false, true);
+        let place = Place { fence, provider: provider.into(), status, abreast, durable, standing };
         self.places().insert(who, place);
         self.entered.notify_one();
         Ticket { board: Arc::clone(self), who, standing: read }
@@ -84,6 +96,20 @@ impl Ticket {
     pub(crate) fn status(&self, status: HeartbeatStatus) {
         if let Some(place) = self.board.places().get_mut(&self.who) {
             place.status = status;
+        }
+    }
+
+    /// Says whether everything that was printed has been read.
+    pub(crate) fn abreast(&self, abreast: bool) {
+        if let Some(place) = self.board.places().get_mut(&self.who) {
+            place.abreast = abreast;
+        }
+    }
+
+    /// Says whether everything that was read is durable.
+    pub(crate) fn durable(&self, durable: bool) {
+        if let Some(place) = self.board.places().get_mut(&self.who) {
+            place.durable = durable;
         }
     }
 

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn};
 use belay_api::port::{Asked, Port};
-use belay_kernel::attempt::Phase;
 use belay_kernel::{Cause, QuestionId, Span};
 use belay_sandbox::{End, EndReason, Error, More, Output, Provider, Refusal};
 use tokio::sync::mpsc;
@@ -74,13 +73,12 @@ pub(super) async fn live<C: Port, P: Provider, W: Workspace>(
             items,
             talk: Some(Talk::new(journal, stdin, ticket)?),
             errors: 0,
-            told: attempt.assignment.phase == Phase::Claimed,
         };
         let both = async {
             tokio::try_join!(
                 biased;
                 follow.run(Some(&mut answers)),
-                report(attempt, from, reported),
+                report(attempt, from, reported, Some(ticket)),
             )
         };
         match both.await {
@@ -102,10 +100,10 @@ pub(super) async fn drain<C: Port, P: Provider, W: Workspace>(
         let reading = Reading::new(run.agent, run.launch, run.secrets, from, journal.answers());
         let (items, reported) = mpsc::channel(AHEAD);
         let provider = attempt.provider()?;
-        let follow =
-            Follow { attempt, provider, reading, items, talk: None, errors: 0, told: true };
-        let both =
-            async { tokio::try_join!(biased; follow.run(None), report(attempt, from, reported)) };
+        let follow = Follow { attempt, provider, reading, items, talk: None, errors: 0 };
+        let both = async {
+            tokio::try_join!(biased; follow.run(None), report(attempt, from, reported, None))
+        };
         match both.await {
             Ok((ended, ())) => return Ok(ended),
             Err(Halt::Realign(next)) => from = next,
@@ -160,8 +158,6 @@ struct Follow<'a, 'b, C, P, W> {
     /// Nothing if the sandbox has ended and is only read.
     talk: Option<Talk<'a>>,
     errors: u32,
-    /// Whether control knows that there is nothing that was printed before and is not told.
-    told: bool,
 }
 
 impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
@@ -200,14 +196,19 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
             Err(error) => return Err(Halt::failed(Cause::Infrastructure, chain(&error))),
         };
         self.errors = 0;
+        let read: usize = output.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        let abreast = read < READ / 2;
+        if let Some(talk) = &self.talk {
+            // What was read is durable when the reporter says so; what was not read never is.
+            if read > 0 {
+                talk.ticket.durable(false);
+            }
+            talk.ticket.abreast(abreast);
+        }
         if !output.chunks.is_empty()
             && let Some(talk) = &mut self.talk
         {
             talk.quiet_since = Instant::now();
-        }
-        if output.chunks.is_empty() && !self.told {
-            self.told = true;
-            hand(&self.items, Item::CaughtUp).await?;
         }
         for chunk in &output.chunks {
             for item in self.reading.take(chunk) {

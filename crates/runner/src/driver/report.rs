@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::attempt::{Attempt, Halt};
+use crate::board::Ticket;
 use crate::shared::{duration, sleep};
 
 /// How long output is gathered before it is reported.
@@ -33,27 +34,29 @@ pub(super) enum Item {
     Ask(Asked),
     /// An answer was handed to the agent.
     Delivered(QuestionId),
-    /// Everything that was printed while nobody listened has been read.
-    CaughtUp,
 }
 
-/// Reports what comes, until nothing more does. `from` is how much is durable.
+/// Reports what comes, until nothing more does. `from` is how much is durable. The ticket, if the
+/// agent lives, is told whether anything waits.
 pub(super) async fn report<C: Port, P: Provider, W: Sync>(
     attempt: &Attempt<'_, C, P, W>,
     from: u64,
     mut items: mpsc::Receiver<Item>,
+    ticket: Option<&Ticket>,
 ) -> Result<(), Halt> {
+    let durable = |durable| ticket.into_iter().for_each(|ticket| ticket.durable(durable));
     let mut pending = Pending { from, bytes: VecDeque::new(), seen: VecDeque::new() };
     let (port, who) = (&attempt.shared.port, attempt.assignment.who);
-    while let Some(first) = items.recv().await {
+    loop {
+        durable(items.is_empty());
+        let Some(first) = items.recv().await else { break };
+        durable(false);
         let mut next = Some(first);
         let deadline = Instant::now() + duration(GATHER);
         let said = loop {
             match next {
                 Some(Item::Output { bytes, seen }) => pending.add(bytes, seen),
-                Some(said @ (Item::Ask(_) | Item::Delivered(_) | Item::CaughtUp)) => {
-                    break Some(said);
-                }
+                Some(said @ (Item::Ask(_) | Item::Delivered(_))) => break Some(said),
                 None => break None,
             }
             if pending.bytes.len() >= MOST {
@@ -66,11 +69,6 @@ pub(super) async fn report<C: Port, P: Provider, W: Sync>(
             Some(Item::Ask(asked)) => attempt.say(|| port.ask(who, asked.clone())).await?,
             Some(Item::Delivered(question)) => {
                 attempt.say(|| port.delivered(who, question)).await?;
-            }
-            Some(Item::CaughtUp) => {
-                // Nothing new, but control may judge silence from here on.
-                let nothing = Report { from: pending.from, ..Report::default() };
-                attempt.say(|| port.report(who, nothing.clone())).await?;
             }
             Some(Item::Output { .. }) | None => {}
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belay_api::port::{
     Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Found, Hello,
-    Left, Port, PortError, Present, Report, Seen, Start, Stepped, Who,
+    Left, Port, PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_kernel::attempt::{Outcome, Phase};
 use belay_kernel::publish::{Publish, Push, PushOutcome};
@@ -229,7 +229,7 @@ impl Port for Control {
     async fn beat(&self, beat: Beat) -> Result<Vec<Beaten>, PortError> {
         self.call("beat", |state| {
             let mut answers = Vec::new();
-            for (who, status) in beat.attempts {
+            for Pulse { who, status, .. } in beat.attempts {
                 let fenced = state.fenced.contains(&who);
                 answers.push(match state.rows.get_mut(&who) {
                     Some(row) if row.is_current() && !fenced => {
