@@ -4,7 +4,15 @@ use crate::run::{Outcome, Workspace, passes};
 use crate::tidy;
 
 /// The crates that are measured.
-const MEASURED: &[&str] = &["kernel", "store", "sandbox", "agent"];
+const MEASURED: &[&str] = &["kernel", "store", "sandbox", "agent", "run"];
+
+/// The package that holds a measurement: the whole is measured where the binary is.
+fn package(name: &str) -> String {
+    match name {
+        "run" => "belay".to_owned(),
+        name => format!("belay-{name}"),
+    }
+}
 
 /// Runs the benches that `arguments` name.
 pub fn run(workspace: &Workspace, arguments: &[String]) -> Outcome {
@@ -19,8 +27,9 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> Outcome {
     let failed: Vec<_> = chosen
         .into_iter()
         .filter(|name| {
-            let package = format!("belay-{name}");
-            passes(&mut workspace.cargo(&["bench", "--package", &package])) != Outcome::Passed
+            let package = package(name);
+            let mut bench = workspace.cargo(&["bench", "--package", &package]);
+            passes(&mut bench) != Outcome::Passed
         })
         .collect();
     if failed.is_empty() { Outcome::Passed } else { Outcome::Failed(failed.join(", ")) }
@@ -28,7 +37,7 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> Outcome {
 
 /// Which crates to measure, or a sentence that says what can be measured.
 fn choose(arguments: &[String], there: &[String]) -> Result<Vec<&'static str>, String> {
-    let exists = |name: &&str| there.iter().any(|package| *package == format!("belay-{name}"));
+    let exists = |name: &&str| there.iter().any(|known| *known == package(name));
     let all: Vec<_> = MEASURED.iter().copied().filter(exists).collect();
     match arguments {
         [] => Ok(all),
