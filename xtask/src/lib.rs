@@ -8,6 +8,7 @@ pub mod bench;
 pub mod ci;
 pub mod mutants;
 pub mod tidy;
+pub mod up;
 
 mod run;
 mod tools;

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Outcome, Workspace, bench, ci, mutants, tidy};
+use xtask::{Outcome, Workspace, bench, ci, mutants, tidy, up};
 
 /// One command: its name, what `help` says about it, what it does.
 struct Command {
@@ -19,6 +19,11 @@ const COMMANDS: &[Command] = &[
         name: "ci",
         about: "run every check and test, as CI does; installs what is missing",
         run: |workspace, _| ci::run(workspace),
+    },
+    Command {
+        name: "up",
+        about: "build Belay and run `belay up`, or ten tasks with --demo [--demo] [--release]",
+        run: up::run,
     },
     Command {
         name: "tidy",

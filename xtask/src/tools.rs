@@ -51,6 +51,8 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "git", brings: "git", crate_name: "xtask" },
     Package { name: "postgresql", brings: "/usr/lib/postgresql", crate_name: "belay-store" },
+    Package { name: "pgbouncer", brings: "pgbouncer", crate_name: "belay-store" },
+    Package { name: "faketime", brings: "faketime", crate_name: "belay-store" },
     Package { name: "bubblewrap", brings: "bwrap", crate_name: "belay-sandbox" },
     Package { name: "busybox-static", brings: "busybox", crate_name: "belay-sandbox" },
     Package { name: "docker.io", brings: "dockerd", crate_name: "belay-sandbox" },

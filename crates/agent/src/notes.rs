@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use belay_kernel::{Cause, EventKind, Money, Timestamp, Usage};
+use belay_kernel::{Cause, EventKind, HeartbeatStatus, Money, Timestamp, Usage};
 
 use crate::observation::{
     Clip, ConversationId, Detail, Drift, Event, Failure, Observation, Question, QuestionKey, Seen,
@@ -46,6 +46,8 @@ pub(crate) struct Books {
     pub(crate) tools: BTreeMap<Box<str>, OpenTool>,
     pub(crate) questions: BTreeMap<QuestionKey, Question>,
     pub(crate) turn: Turn,
+    /// How the agent last said it is, if it says so.
+    pub(crate) status: Option<HeartbeatStatus>,
     pub(crate) drift: BTreeMap<Drift, u64>,
     /// The last error that the agent reported, whether or not it ended the turn.
     pub(crate) last_error: Option<Failure>,

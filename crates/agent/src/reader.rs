@@ -13,7 +13,7 @@
 //! Rejected: a reader that is handed whole events by an async stream. It would tie the rules of
 //! eight agents to one runtime and could not be fuzzed byte by byte.
 
-use belay_kernel::{Timestamp, Usage};
+use belay_kernel::{HeartbeatStatus, Timestamp, Usage};
 
 use crate::judge::{Exit, Judgement, judge};
 use crate::lines::{Content, Line, Lines};
@@ -125,6 +125,11 @@ impl Reader {
     /// Where the turn stands.
     pub const fn turn(&self) -> &Turn {
         &self.books.turn
+    }
+
+    /// How the agent last said it is; nothing for those that do not say.
+    pub const fn status(&self) -> Option<HeartbeatStatus> {
+        self.books.status
     }
 
     /// The conversation's id, once the agent said it.

@@ -26,6 +26,14 @@ pub use view::{
 
 use std::fmt;
 
+/// How an attempt's token begins; its task, its number and a secret follow.
+pub const ATTEMPT_TOKEN: &str = "belay_attempt_";
+
+/// The hash of a token, under which it is stored.
+pub fn token_hash(token: &str) -> String {
+    blake3::hash(token.as_bytes()).to_hex().to_string()
+}
+
 /// Where ids and jitter come from. A trait, so that a simulation can draw from its seed.
 pub trait Chance: Send + Sync + fmt::Debug + 'static {
     /// 128 bits that nobody can guess.

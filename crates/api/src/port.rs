@@ -334,6 +334,27 @@ pub enum Found {
     },
 }
 
+/// A sandbox that a provider of a runner has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Present {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// The installation's epoch when it was made.
+    pub installation_epoch: u64,
+}
+
+/// What is to become of a sandbox that a provider has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// A row wants it.
+    Keep,
+    /// No row wants it: leave a tombstone and kill it.
+    Kill,
+    /// It belongs to another life of this installation, before a restore: a person decides.
+    Quarantine,
+}
+
 /// What control does for a runner.
 pub trait Port: Send + Sync + 'static {
     /// A runner is there. Answered with the attempts that it has, as far as control knows.
@@ -396,6 +417,14 @@ pub trait Port: Send + Sync + 'static {
 
     /// The agent is gone, and this is how it ended.
     fn end(&self, who: Who, ending: Ending) -> impl Future<Output = Result<(), PortError>> + Send;
+
+    /// Tells what providers have, listed before this is asked; answered, in order, with what is to
+    /// become of each.
+    fn sweep(
+        &self,
+        runner: RunnerId,
+        present: Vec<Present>,
+    ) -> impl Future<Output = Result<Vec<Fate>, PortError>> + Send;
 
     /// A step of the termination went so; answered with the saga as it is stored now.
     fn stepped(

@@ -78,6 +78,11 @@ pub(crate) enum Command {
     Doctor,
     /// Back the database up
     Backup(Backup),
+    /// Watch ten short tasks with real processes: what goes well, what goes wrong, what is noticed
+    Demo(Demo),
+    /// What the demo's agents are
+    #[command(hide = true)]
+    DemoAgent(DemoAgent),
     /// Print every setting and where it comes from
     Config,
     /// Print a completion script for a shell
@@ -98,6 +103,9 @@ pub(crate) struct Up {
     /// Go into a session of its own; what the other commands start a server with
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
+    /// End when the process that started it does
+    #[arg(long, hide = true)]
+    pub(crate) with_parent: bool,
 }
 
 /// `belay down`.
@@ -359,6 +367,23 @@ pub(crate) struct Continue {
 pub(crate) struct Backup {
     /// Where the copy goes, on the server's machine
     pub(crate) path: PathBuf,
+}
+
+/// `belay demo`. It has a directory and a server of its own.
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// Leave the demo's directory, to look at it afterwards
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// `belay demo-agent`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoAgent {
+    /// What it does
+    pub(crate) scenario: String,
+    /// By which its processes are known
+    pub(crate) mark: String,
 }
 
 /// `belay completions`.

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use belay_api::{Client, ClientError};
+use belay_api::{Client, ClientError, Code};
 
 use crate::data::Data;
 use crate::fault::Fault;
@@ -13,8 +13,10 @@ use crate::screen::note;
 
 /// How long a server may take to come up.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long a request is repeated that got no answer.
+/// How long a request is repeated that got no answer although somebody listened.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where nobody listens: as long as a restart takes.
+const RESTART: Duration = Duration::from_secs(3);
 /// How often something that will happen is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -75,16 +77,24 @@ impl Link {
         &mut self,
         request: impl AsyncFn(&Client) -> Result<T, ClientError>,
     ) -> Result<T, Fault> {
-        let until = Instant::now() + PATIENCE;
+        let began = Instant::now();
         loop {
-            match request(&self.client).await {
+            let error = match request(&self.client).await {
                 Ok(answer) => return Ok(answer),
-                Err(ClientError::Unanswered(_)) if Instant::now() < until => {
-                    tokio::time::sleep(Duration::from_millis(250)).await;
-                    self.refresh();
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => error,
+            };
+            let patience = match &error {
+                // It is being stopped, or cannot answer now.
+                ClientError::Problem(problem) if problem.code == Code::Unavailable => PATIENCE,
+                ClientError::Problem(_) => return Err(error.into()),
+                ClientError::Unanswered(unanswered) if unanswered.nobody_listens() => RESTART,
+                ClientError::Unanswered(_) => PATIENCE,
+            };
+            if began.elapsed() > patience {
+                return Err(error.into());
             }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            self.refresh();
         }
     }
 }

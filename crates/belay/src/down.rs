@@ -49,9 +49,11 @@ pub(crate) async fn down(data: &Data, down: &Down, json: bool) -> Result<Exit, F
     } else {
         say("the server is stopped");
         if going_on > 0 {
+            let agents =
+                if going_on == 1 { "1 agent goes" } else { &format!("{going_on} agents go") };
             say(&format!(
-                "{going_on} agents go on without it until their lease is over; `belay up` takes \
-                 them up again, `belay down --stop-tasks` stops them first"
+                "{agents} on without the server until the lease is over; `belay up` goes on with \
+                 them, `belay down --stop-tasks` stops them first"
             ));
         }
     }
@@ -70,7 +72,7 @@ async fn stop_all(link: &mut Link) -> Result<(), Fault> {
         for task in page.tasks {
             let id = task.id.to_string();
             note(&format!("belay: stopping {id}"));
-            stop_task(link, &id, STOP_LIMIT, &key(None)?, false).await?;
+            stop_task(link, &id, STOP_LIMIT, &key(None)?).await?;
         }
     }
 }

@@ -5,7 +5,7 @@ mod live;
 
 use std::time::{Duration, Instant};
 
-use belay_api::{Answer, ClientError, TaskView};
+use belay_api::{Answer, ClientError, Code, Stopping, TaskView};
 use belay_kernel::QuestionId;
 use belay_kernel::status::Group;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::connect::{Link, key};
 use crate::fault::{Exit, Fault, exit_of_state};
 use crate::screen::{clean, is_interactive, note, say, say_json};
-use crate::show::used;
+use crate::show::{receipt_text, used};
 use crate::verbs::{open_question, question_lines, stop_task};
 use live::Live;
 
@@ -66,7 +66,7 @@ pub(crate) async fn follow(link: &mut Link, task: TaskView, json: bool) -> Resul
         interrupts,
         away_since: None,
     };
-    let exit = follow.to_the_end().await?;
+    let exit = follow.until_it_ends().await?;
     follow.live.clear();
     let task = &follow.task;
     if json {
@@ -78,7 +78,7 @@ pub(crate) async fn follow(link: &mut Link, task: TaskView, json: bool) -> Resul
 }
 
 impl Follow<'_> {
-    async fn to_the_end(&mut self) -> Result<Exit, Fault> {
+    async fn until_it_ends(&mut self) -> Result<Exit, Fault> {
         loop {
             self.live.status(&self.task);
             if let Some(exit) = self.judge() {
@@ -103,15 +103,17 @@ impl Follow<'_> {
         match self.task.summary.group {
             Group::Resting | Group::Final => Some(exit),
             Group::Parked | Group::Active => {
-                self.asked = None;
+                if self.asked.take().is_some() {
+                    self.live.answered();
+                }
                 None
             }
             Group::WaitingForPerson => match open_question(&self.task) {
                 Some(question) if self.live.is_interactive() && is_interactive() => {
                     if self.asked != Some(question.id) {
                         self.asked = Some(question.id);
-                        self.live.line(&question_lines(question));
-                        self.live.line("answer:");
+                        let question = question_lines(question);
+                        self.live.ask(&format!("{question}\nanswer:"));
                     }
                     None
                 }
@@ -156,7 +158,7 @@ impl Follow<'_> {
                 }
                 self.look().await?;
             }
-            Err(ClientError::Unanswered(_)) => self.away().await?,
+            Err(error) if is_away(&error) => self.away().await?,
             Err(error) => return Err(error.into()),
         }
         Ok(Happened::News)
@@ -167,7 +169,7 @@ impl Follow<'_> {
         let id = self.task.summary.id.to_string();
         match self.link.client().show(&id).await {
             Ok(task) => self.task = task,
-            Err(ClientError::Unanswered(_)) => self.away().await?,
+            Err(error) if is_away(&error) => self.away().await?,
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -232,6 +234,7 @@ impl Follow<'_> {
         match answered {
             Ok(task) => {
                 self.asked = None;
+                self.live.answered();
                 self.task = task;
             }
             Err(fault) if fault.exit == Exit::Unreachable => return Err(fault),
@@ -251,14 +254,15 @@ impl Follow<'_> {
         let leave = |live: &Live| {
             live.clear();
             note(&format!(
-                "belay: task {id} goes on; `belay logs -f {id}` follows it, `belay stop {id}` stops it"
+                "belay: task {id} goes on; `belay logs -f {id}` follows it, `belay stop {id}` \
+                 stops it"
             ));
             Some(Exit::Interrupted)
         };
         if !is_interactive() {
             return Ok(leave(&self.live));
         }
-        self.live.line("[s]top the task, [d]etach and let it go on, [c]ontinue to watch?");
+        self.live.ask("[s]top the task, [d]etach and let it go on, [c]ontinue to watch?");
         let lines = self.lines.get_or_insert_with(read_lines);
         loop {
             let line = tokio::select! {
@@ -267,15 +271,32 @@ impl Follow<'_> {
             };
             match line.as_deref().map(|line| line.trim().to_ascii_lowercase()).as_deref() {
                 Some("s" | "stop") => break,
-                Some("c" | "continue" | "") => return Ok(None),
+                Some("c" | "continue" | "") => {
+                    // A question that was on the screen is asked again.
+                    self.asked = None;
+                    self.live.answered();
+                    return Ok(None);
+                }
                 Some("d" | "detach") | None => return Ok(leave(&self.live)),
                 Some(_) => self.live.line("s, d or c?"),
             }
         }
-        self.live.clear();
-        stop_task(self.link, &id, STOP_LIMIT, &key(None)?, false).await?;
+        self.live.answered();
+        if let Stopping::Stopped { receipt } =
+            stop_task(self.link, &id, STOP_LIMIT, &key(None)?).await?
+        {
+            self.live.line(&receipt_text(&receipt));
+        }
         self.look().await?;
         Ok(None)
+    }
+}
+
+/// Whether the server is away, being stopped, or cannot answer now: it may be back soon.
+fn is_away(error: &ClientError) -> bool {
+    match error {
+        ClientError::Problem(problem) => problem.code == Code::Unavailable,
+        ClientError::Unanswered(_) => true,
     }
 }
 

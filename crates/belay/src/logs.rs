@@ -9,7 +9,7 @@ use crate::cli::{Attempt, Logs};
 use crate::connect::Link;
 use crate::fault::{Exit, Fault};
 use crate::render::{self, Amount};
-use crate::screen::{Ink, Palette, note, put, say, say_json};
+use crate::screen::{Ink, Palette, note, put, say};
 
 /// How long one request waits for more.
 const WAIT: Duration = Duration::from_secs(20);
@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(20);
 pub(crate) async fn logs(link: &mut Link, logs: &Logs, json: bool) -> Result<Exit, Fault> {
     let id = &logs.attempt.which.task;
     let task = link.ask(async |client| client.show(id).await).await?;
-    if json || !(logs.raw || !task.command.is_empty()) {
+    if json || (!logs.raw && task.command.is_empty()) {
         events(link, logs, &task, json).await?;
     } else {
         transcript(link, logs, &task).await?;
@@ -115,7 +115,8 @@ async fn events(link: &mut Link, logs: &Logs, task: &TaskView, json: bool) -> Re
                 continue;
             }
             if json {
-                say_json(event);
+                // One event a line, so that a program can read them as they come.
+                say(&serde_json::to_string(event).unwrap_or_default());
                 continue;
             }
             let Some(line) = render::event(event, palette, Amount::Full) else { continue };

@@ -6,6 +6,7 @@ mod compose;
 mod config;
 mod connect;
 mod data;
+mod demo;
 mod doctor;
 mod down;
 mod fault;
@@ -68,6 +69,8 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Up(up) => return up::up(&data, &up).await,
         Command::Down(down) => return down::down(&data, &down, json).await,
         Command::Run(run) => return run::run(&data, &run, json).await,
+        Command::Demo(demo) => return demo::demo(&demo, json).await,
+        Command::DemoAgent(agent) => return demo::agent(&agent).await,
         Command::Doctor => return doctor::doctor(&data, json).await,
         Command::Config => return print_config(json),
         Command::Completions(completions) => {
@@ -96,9 +99,9 @@ fn print_config(json: bool) -> Result<Exit, Fault> {
     let config = Config::load(&Sources::here(repository.map(|found| found.top().to_owned())))?;
     let entries = config.entries();
     if json {
-        say_json(&entries)
+        say_json(&entries);
     } else {
-        say(&config::table(&entries))
+        say(&config::table(&entries));
     }
     Ok(Exit::Done)
 }

@@ -198,6 +198,3 @@ impl Merge {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

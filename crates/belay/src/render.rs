@@ -17,7 +17,9 @@ pub(crate) enum Amount {
 
 /// The text of an agent's event; nothing for what says nothing.
 pub(crate) fn event(event: &EventView, palette: Palette, amount: Amount) -> Option<String> {
-    if !event.kind.starts_with("agent.") {
+    // What is counted about an agent is no act of it.
+    const COUNTED: [&str; 3] = ["agent.usage", "agent.conversation", "agent.drift"];
+    if !event.kind.starts_with("agent.") || COUNTED.contains(&event.kind.as_str()) {
         return None;
     }
     let kind = EventKind::from_name(&event.kind);
@@ -121,6 +123,7 @@ mod tests {
             ("agent.completed", Detail::Plain, Amount::Brief, Some("done")),
             ("agent.sub_thing", Detail::Plain, Amount::Brief, Some("sub thing")),
             ("task.running", Detail::Plain, Amount::Full, None),
+            ("agent.usage", Detail::Plain, Amount::Full, None),
         ] {
             assert_eq!(line(kind, detail, amount).as_deref(), expected, "{kind}");
         }

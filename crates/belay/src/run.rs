@@ -42,9 +42,9 @@ pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Faul
     let id = made.summary.id;
     if run.detach {
         if json {
-            say_json(&made)
+            say_json(&made);
         } else {
-            say(&id.to_string())
+            say(&id.to_string());
         }
         return Ok(Exit::Done);
     }

@@ -17,17 +17,17 @@ pub(crate) async fn show(link: &mut Link, show: &Show, json: bool) -> Result<Exi
     if show.receipt {
         let receipt = link.ask(async |client| client.receipt(id).await).await?;
         if json {
-            say_json(&receipt)
+            say_json(&receipt);
         } else {
-            say(&receipt_text(&receipt))
+            say(&receipt_text(&receipt));
         }
         return Ok(Exit::Done);
     }
     let task = link.ask(async |client| client.show(id).await).await?;
     if json {
-        say_json(&task)
+        say_json(&task);
     } else {
-        say(&text(&task, now(), Palette::stdout()))
+        say(&text(&task, now(), Palette::stdout()));
     }
     Ok(Exit::Done)
 }

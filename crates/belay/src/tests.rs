@@ -74,3 +74,37 @@ fn json_and_the_data_directory_are_taken_everywhere() {
         assert!(Cli::try_parse_from(&line).unwrap().shared.json, "{line:?}");
     }
 }
+
+/// A document of this repository.
+fn document(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn every_command_has_an_example_in_its_document() {
+    let text = document("cli.md");
+    let command = Cli::command();
+    for name in command.get_subcommands().map(clap::Command::get_name) {
+        assert!(text.contains(&format!("$ belay {name}")), "docs/cli.md: {name}");
+    }
+    for line in crate::fault::EXIT_CODES.lines().skip(1) {
+        let code = line.split_whitespace().next().unwrap();
+        assert!(text.contains(&format!("| {code} |")), "docs/cli.md: exit code {code}");
+    }
+}
+
+#[test]
+fn every_setting_is_in_its_document() {
+    let text = document("configuration.md");
+    for entry in crate::config::Config::default().entries() {
+        let key = entry.key.rsplit('.').next().unwrap().to_owned();
+        let told = if entry.key.starts_with("limits.") {
+            let value = entry.value.as_str().unwrap().to_owned();
+            text.contains(&format!("| `{key}` | {value} |"))
+        } else {
+            text.contains(&format!("{key} = ")) || text.contains(&format!("| `{key}` |"))
+        };
+        assert!(told, "docs/configuration.md: {}", entry.key);
+    }
+}

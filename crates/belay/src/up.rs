@@ -28,6 +28,11 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         // Fails only where this process leads a group already, and then it has one of its own.
         let _ = rustix::process::setsid();
     }
+    if up.with_parent {
+        let signal = Some(rustix::process::Signal::TERM);
+        rustix::process::set_parent_process_death_signal(signal)
+            .map_err(|error| Fault::failed(format!("it cannot end with its parent: {error}")))?;
+    }
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
     let config = Config::load(&Sources { port: up.port, ..Sources::here(None) })?;
     data.make()?;
@@ -99,7 +104,7 @@ fn greet(data: &Data, server: &ServerFile) {
             continue;
         };
         let cost = finding.cost.as_deref().map_or(String::new(), |cost| format!(" ({cost})"));
-        say(&format!("{ability:<11} {}{cost}", finding.found));
+        say(&format!("{ability:<12}{}{cost}", finding.found));
     }
     say("Ctrl-C stops the server and leaves agents running; `belay doctor` says more");
 }

@@ -25,7 +25,9 @@ pub(crate) async fn verb(link: &mut Link, command: Command, json: bool) -> Resul
         Command::Stop(stop) => {
             let key = key(stop.keyed.idempotency_key.as_deref())?;
             let wait = Duration::from_millis(stop.wait.as_millis());
-            stop_task(link, &stop.keyed.which.task, wait, &key, json).await
+            let answer = stop_task(link, &stop.keyed.which.task, wait, &key).await?;
+            tell_stopping(&answer, json);
+            Ok(Exit::Done)
         }
         Command::Cancel(cancel) => {
             let (id, key) = (&cancel.which.task, key(cancel.idempotency_key.as_deref())?);
@@ -101,26 +103,18 @@ pub(crate) async fn stop_task(
     id: &str,
     wait: Duration,
     key: &str,
-    json: bool,
-) -> Result<Exit, Fault> {
+) -> Result<Stopping, Fault> {
     let until = Instant::now() + wait;
+    let mut key = Some(key);
     loop {
         let left = until.saturating_duration_since(Instant::now()).min(STOP_WAIT);
-        // A second stop of a cancelled task gives the same receipt again, so each may have its own
-        // key; the first one has the caller's.
-        let answer = link.ask(async |client| client.stop(id, left, Some(key)).await).await?;
-        let done = matches!(answer, Stopping::Stopped { .. });
-        if done || Instant::now() >= until {
-            tell_stopping(&answer, json);
-            return Ok(Exit::Done);
+        let answer = link.ask(async |client| client.stop(id, left, key).await).await?;
+        if matches!(answer, Stopping::Stopped { .. }) || Instant::now() >= until {
+            return Ok(answer);
         }
-        match link.client().receipt(id).await {
-            Ok(receipt) => {
-                tell_stopping(&Stopping::Stopped { receipt: Box::new(receipt) }, json);
-                return Ok(Exit::Done);
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-        }
+        // The key stands for the first request. Asking again needs none: a second stop of a task
+        // that is cancelled gives the same receipt.
+        key = None;
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use belay_agent::{Agent, Counts};
+use belay_api::port::Who;
 use belay_api::{Code, Dirty, NewTask, Problem, Publishing, TaskView};
 use belay_kernel::budget::{Budget, Countable, Keeping, Ledger, Uncounted};
+use belay_kernel::fence::Intent;
 use belay_kernel::graph::{self, DependencyState, SubtaskDenial};
 use belay_kernel::retry::Effort;
 use belay_kernel::role::RoleName;
@@ -18,6 +20,7 @@ use crate::Control;
 use crate::commit::{Draft, Put};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
+use crate::report::admitted;
 use crate::verb::Asked;
 
 /// The longest prompt, in bytes.
@@ -38,6 +41,13 @@ pub(crate) struct Birth {
     pub(crate) priority: i64,
 }
 
+/// The task that a new one is a subtask of, and the agent that asks for it, if one does.
+#[derive(Clone, Copy)]
+pub(crate) struct Parent {
+    pub(crate) task: TaskId,
+    pub(crate) speaker: Option<Who>,
+}
+
 fn bad(detail: impl Into<String>) -> Refused {
     Refused::new(Code::BadRequest, detail)
 }
@@ -52,11 +62,17 @@ impl<S: Store> Control<S> {
     ) -> Result<TaskView, Problem> {
         let body = serde_json::to_string(&new).unwrap_or_default();
         let asked = self.asked(by, key, &format!("create {body}"));
-        let id = self.admit(&asked, new).await?;
+        let id = self.admit(&asked, new, None).await?;
         self.show(id).await
     }
 
-    async fn admit(&self, asked: &Asked, new: NewTask) -> Outcome<TaskId> {
+    /// Makes a task; one that an agent asks for is fenced by the agent's attempt.
+    pub(crate) async fn admit(
+        &self,
+        asked: &Asked,
+        new: NewTask,
+        speaker: Option<Who>,
+    ) -> Outcome<TaskId> {
         if let Some(before) = self.replayed(asked).await? {
             return Ok(before);
         }
@@ -67,7 +83,8 @@ impl<S: Store> Control<S> {
         };
         environment.extend(new.environment.clone());
         self.inner.vault.put(birth.id, &environment)?;
-        let made = self.bear(asked, &birth, new.parent, &new.after).await;
+        let parent = new.parent.map(|task| Parent { task, speaker });
+        let made = self.bear(asked, &birth, parent, &new.after).await;
         if made.as_ref().ok() != Some(&birth.id) {
             self.inner.vault.forget(birth.id)?;
         }
@@ -162,7 +179,7 @@ impl<S: Store> Control<S> {
         &self,
         asked: &Asked,
         birth: &Birth,
-        parent: Option<TaskId>,
+        parent: Option<Parent>,
         after: &[TaskId],
     ) -> Outcome<TaskId> {
         let after: BTreeSet<TaskId> = after.iter().copied().collect();
@@ -195,8 +212,11 @@ impl<S: Store> Control<S> {
     }
 
     /// A parent that may get one more subtask, with those that it has.
-    async fn adopt(&self, parent: TaskId) -> Outcome<(Look, Others)> {
+    async fn adopt(&self, Parent { task: parent, speaker }: Parent) -> Outcome<(Look, Others)> {
         let look = self.look(parent).await?;
+        if let Some(speaker) = speaker {
+            admitted(&look, speaker, Intent::Act)?;
+        }
         let subtasks = self.subtasks(parent).await?;
         let mut depth = 0;
         let mut above = look.task.row.task.parent;
@@ -319,7 +339,12 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
     let spec = SpecRow { base: base(birth, parent), ..birth.spec.clone() };
     let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
     match parent {
-        Some((look, subtasks)) => commit = subtasks.read(commit.read(&look.task)),
+        Some((look, subtasks)) => {
+            commit = subtasks.read(commit.read(&look.task));
+            if let Some(attempt) = &look.attempt {
+                commit = commit.read(attempt);
+            }
+        }
         None => {
             let ledger = LedgerRow { root: birth.id, ledger: Ledger::default() };
             commit = commit.insert(&ledger);

@@ -64,7 +64,7 @@ impl<S: Store> Control<S> {
         let (mut commits, mut news) = (Vec::new(), Vec::new());
         for (row, (_, attempt, status)) in sandboxes.into_iter().zip(&both) {
             let Some(row) = row else { continue };
-            if is_news(&row.row, self.up_since()) {
+            if is_news(&row.row) {
                 news.push((
                     Key::of::<AttemptRow>(&(attempt.row.task, attempt.row.attempt.number)),
                     attempt.revision,
@@ -81,10 +81,9 @@ impl<S: Store> Control<S> {
     }
 }
 
-/// Whether this beat is the first sign of life at all, or the first that we could hear again.
-fn is_news(row: &SandboxRow, up_since: Timestamp) -> bool {
-    let (Some(evidence), Some(stream)) = (&row.evidence, &row.stream) else { return false };
-    !stream.0.is_alive() || evidence.0.life().is_none_or(|life| life.last < up_since)
+/// Whether this beat is the first sign of life: other clocks run from now on.
+fn is_news(row: &SandboxRow) -> bool {
+    row.stream.as_ref().is_some_and(|stream| !stream.0.is_alive())
 }
 
 fn beaten<S: Store>(
@@ -95,15 +94,17 @@ fn beaten<S: Store>(
 ) -> Option<Commit> {
     let mut row = stored.row.clone();
     let Document(evidence) = row.evidence.as_mut()?;
-    let before = judge(evidence, &control.settings().limits, now).recheck_at;
+    let before = evidence.status();
     evidence.beat(status, now);
-    let after = judge(evidence, &control.settings().limits, now).recheck_at;
     if let Some(Document(stream)) = &mut row.stream {
         stream.seen();
     }
-    // A timer that is too early is set right when it fires; one that is too late is moved.
-    if row.due_at.is_none() || after < before {
-        row.due_at = row.due_at.min(after).or(after);
+    // A timer that is too early is set right when it fires. Another status means another clock,
+    // whose limit may be the task's own: whoever judges looks it up.
+    if before != Some(status) {
+        row.due_at = Some(now);
+    } else if row.due_at.is_none() {
+        row.due_at = judge(evidence, &control.settings().limits, now).recheck_at;
     }
     Some(Commit::new().update(stored.revision, &row))
 }

@@ -115,6 +115,9 @@ impl<S: Store> Control<S> {
                 row.fired = note.fired.map(Document);
                 row.message = note.message.as_deref().map(short);
             }
+            if matches!(attempt.phase, Phase::Publishing { .. }) {
+                row.fired = note.fired.map(Document).or(row.fired);
+            }
             let (limits, switches) = (&look.policy.limits, &self.settings().switches);
             row.due_at = due_at(&row, &stream, limits, switches);
             commit = commit.update(stored.revision, &row);

@@ -3,6 +3,7 @@
 //! A timer proposes; the kernel decides inside the commit. A timer that is stale, early or told
 //! twice changes nothing.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
@@ -78,6 +79,11 @@ impl<S: Store> Control<S> {
                 Due::Never => return self.rearm(look, Some(attempt.lease_end)).await,
             }
         };
+        let settling = matches!(attempt.phase, Phase::Publishing { .. });
+        if settling && stored.row.fired.is_some() {
+            // Whoever settles the push was told, and is told again; nothing else can be done.
+            return self.rearm(look, Some(look.now.after(limits.orphan_sweep))).await;
+        }
         let event = Event::Expire {
             attempt: attempt.number,
             reading,
@@ -96,13 +102,37 @@ impl<S: Store> Control<S> {
         }
     }
 
-    /// Whether the runner was heard since we could last commit.
+    /// Whether the runner has reported since we could last commit. A beat is not enough: after our
+    /// own downtime it comes before the output that was printed meanwhile.
     fn reach(&self, look: &Look) -> Reach {
+        let Some(stored) = &look.attempt else { return Reach::Heard };
         let since = self.up_since();
-        let seen = look.sandbox.as_ref().and_then(|row| row.row.evidence.as_ref());
-        let heard = seen.and_then(|evidence| evidence.0.life()).is_some_and(|l| l.last >= since);
-        let claimed = look.attempt.as_ref().is_some_and(|a| a.row.attempt.prepared_at >= since);
-        if heard || claimed { Reach::Heard } else { Reach::Awaited }
+        let attempt = &stored.row.attempt;
+        let begun =
+            attempt.prepared_at >= since || attempt.started_at.is_some_and(|at| at >= since);
+        let heard = self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        match begun || heard.contains(&(stored.row.task, attempt.number)) {
+            true => Reach::Heard,
+            false => Reach::Awaited,
+        }
+    }
+
+    /// The runner has told everything that it saw until now; tells whether that is news.
+    pub(crate) fn note_heard(&self, row: &AttemptRow) -> bool {
+        let mut heard = self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        row.attempt.may_act() && heard.insert((row.task, row.attempt.number))
+    }
+
+    /// Nothing will be judged of this attempt any more.
+    pub(crate) fn forget_heard(&self, row: &AttemptRow) {
+        let mut heard = self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.remove(&(row.task, row.attempt.number));
+    }
+
+    /// We could not commit for a while: nobody has been heard since.
+    pub(crate) fn nobody_heard(&self, now: Timestamp) {
+        self.inner.up_since.store(now.as_millis(), Ordering::SeqCst);
+        self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The shim kills before the lease is over; now it is over.
@@ -154,6 +184,11 @@ impl<S: Store> Control<S> {
         let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);
         if silent && look.now < allowed_from {
             self.store().rearm(key, stored.revision, Some(allowed_from)).await?;
+            return Ok(Put::Done);
+        }
+        if verdict.ruling.cause().is_some() && self.reach(look) == Reach::Awaited && !silent {
+            let again = look.now.after(limits.due_sweep);
+            self.store().rearm(key, stored.revision, Some(again)).await?;
             return Ok(Put::Done);
         }
         let moved = sandbox::Event::from_ruling(verdict.ruling)

@@ -21,6 +21,7 @@ mod finish;
 mod follow;
 mod look;
 mod mailbox;
+mod orphan;
 mod perform;
 mod port;
 mod prompt;
@@ -30,19 +31,21 @@ mod refuse;
 mod report;
 mod settings;
 mod show;
+mod speak;
 mod sweep;
 mod terminate;
 mod vault;
 mod verb;
 mod why;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
 
 use belay_api::Chance;
-use belay_kernel::{NodeId, RunnerId, Timestamp};
+use belay_kernel::{AttemptNumber, NodeId, RunnerId, TaskId, Timestamp};
 use belay_store::blob::Blobs;
 use belay_store::{Failure, Store};
 use tokio::sync::Notify;
@@ -96,6 +99,9 @@ struct Inner<S> {
     started_at: Timestamp,
     /// Since when this node could commit without a break: silence before is not evidence.
     up_since: AtomicI64,
+    /// The attempts whose runners have reported since then: what they have not told has not
+    /// happened.
+    heard: Mutex<BTreeSet<(TaskId, AttemptNumber)>>,
     mailboxes: Mailboxes,
     /// There may be effects to perform.
     effects: Notify,
@@ -118,6 +124,7 @@ impl<S: Store> Control<S> {
             back_up: parts.back_up,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
+            heard: Mutex::default(),
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),

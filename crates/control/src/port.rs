@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use belay_api::port::{
-    Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Hello, Left, Port,
-    PortError, Report, Start, Stepped, Who,
+    Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Hello, Left,
+    Port, PortError, Present, Report, Start, Stepped, Who,
 };
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::Termination;
@@ -67,6 +67,14 @@ impl<S: Store> Port for Control<S> {
 
     async fn end(&self, who: Who, ending: Ending) -> Result<(), PortError> {
         Ok(self.end_attempt(who, ending).await?)
+    }
+
+    async fn sweep(
+        &self,
+        _runner: RunnerId,
+        present: Vec<Present>,
+    ) -> Result<Vec<Fate>, PortError> {
+        Ok(self.judge_present(&present).await?)
     }
 
     async fn stepped(&self, who: Who, stepped: Stepped) -> Result<Termination, PortError> {

@@ -13,7 +13,7 @@ use belay_kernel::verdict::judge;
 use belay_kernel::{Disposition, EventClass, EventKind, Limits, Switches, Timestamp};
 use belay_store::blob::{BlobHash, BlobKey};
 use belay_store::rows::{AttemptRow, LedgerRow, SandboxRow, SessionRow};
-use belay_store::{Commit, NewEffect, NewEvent, Request, Store, Stored};
+use belay_store::{Commit, Key, NewEffect, NewEvent, Request, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
@@ -29,6 +29,9 @@ impl<S: Store> Control<S> {
             let look = self.look_at(who.task, Some(who.attempt)).await?;
             let row = admitted(&look, who, Intent::Append)?;
             let durable = row.row.transcript_length;
+            if durable <= report.from && self.note_heard(&row.row) {
+                self.look_again(&look).await?;
+            }
             if durable != report.from || (report.bytes.is_empty() && report.seen.is_empty()) {
                 return Ok(Acknowledged { next: durable });
             }
@@ -50,6 +53,19 @@ impl<S: Store> Control<S> {
             }
         }
         Err(Refused::busy())
+    }
+
+    /// What was put off until the runner is heard is looked at again.
+    async fn look_again(&self, look: &Look) -> Outcome<()> {
+        if let Some(stored) = &look.attempt {
+            let key = Key::of::<AttemptRow>(&(stored.row.task, stored.row.attempt.number));
+            self.store().rearm(key, stored.revision, Some(look.now)).await?;
+        }
+        if let Some(stored) = look.sandbox.as_ref().filter(|row| row.row.due_at.is_some()) {
+            let key = Key::of::<SandboxRow>(&stored.row.id);
+            self.store().rearm(key, stored.revision, Some(look.now)).await?;
+        }
+        Ok(())
     }
 
     /// The commit of a report.

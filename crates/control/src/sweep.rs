@@ -1,7 +1,6 @@
 //! What a node does by itself: it keeps its lease, looks for what is due, and forgets what is old.
 //! Everything starts at once and runs on hint and timer.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belay_kernel::{Span, Timestamp};
@@ -97,7 +96,7 @@ impl<S: Store> Control<S> {
         let gap = now.since(last);
         if gap > self.settings().limits.node_lease {
             self.extend(gap).await?;
-            self.inner.up_since.store(now.as_millis(), Ordering::SeqCst);
+            self.nobody_heard(now);
         }
         Ok(now)
     }

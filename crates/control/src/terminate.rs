@@ -115,6 +115,7 @@ impl<S: Store> Control<S> {
             belay_kernel::attempt::Phase::Ended(..) => None,
             _ => row.due_at,
         };
+        self.forget_heard(&row);
         let mut commit = commit.update(stored.revision, &row);
         if !settles {
             return commit.into();

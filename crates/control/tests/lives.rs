@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_api::port::{
-    Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Found, Hello, Left, Port,
-    PortError, Report, Seen, Start, Stepped, Who,
+    Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Found, Hello, Left, Port,
+    PortError, Present, Report, Seen, Start, Stepped, Who,
 };
-use belay_api::{Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping};
+use belay_api::{
+    Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
+};
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{
-    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, RunnerId, Span, TaskId,
-    Timestamp, Usage,
+    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, RunnerId, SandboxId,
+    Span, TaskId, Timestamp, Usage,
 };
 use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
@@ -32,37 +34,53 @@ impl Chance for Counting {
 
 const RUNNER: RunnerId = RunnerId::from_bits(7);
 
+async fn node(store: &Memory, blobs: &Blobs, drawn: u64) -> Control<Memory> {
+    let parts = Parts {
+        store: store.clone(),
+        blobs: blobs.clone(),
+        vault: Arc::new(MemoryVault::default()),
+        chance: Arc::new(Counting(AtomicU64::new(drawn))),
+        settings: Settings { agent: "claude".into(), ..Settings::default() },
+        embedded: Some(RUNNER),
+        back_up: None,
+    };
+    Control::open(parts).await.unwrap()
+}
+
 struct World {
     store: Memory,
+    blobs: Blobs,
     control: Control<Memory>,
     now: std::cell::Cell<i64>,
+}
+
+fn hello() -> Hello {
+    Hello {
+        runner: RUNNER,
+        name: "here".into(),
+        slots: 8,
+        roles: vec!["default".into()],
+        providers: vec!["process".into()],
+        version: "1".into(),
+    }
 }
 
 impl World {
     async fn new() -> Self {
         let store = Memory::new(InstallationId::from_bits(1), 1);
         store.set_now(Timestamp::from_millis(1_000_000));
-        let control = Control::open(Parts {
-            store: store.clone(),
-            blobs: Blobs::in_memory(BlobLimits::default()),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(Counting::default()),
-            settings: Settings { agent: "claude".into(), ..Settings::default() },
-            embedded: Some(RUNNER),
-            back_up: None,
-        })
-        .await
-        .unwrap();
-        let hello = Hello {
-            runner: RUNNER,
-            name: "here".into(),
-            slots: 8,
-            roles: vec!["default".into()],
-            providers: vec!["process".into()],
-            version: "1".into(),
-        };
-        assert_eq!(control.join(hello).await.unwrap(), []);
-        Self { store, control, now: std::cell::Cell::new(1_000_000) }
+        let blobs = Blobs::in_memory(BlobLimits::default());
+        let control = node(&store, &blobs, 0).await;
+        assert_eq!(control.join(hello()).await.unwrap(), []);
+        Self { store, blobs, control, now: std::cell::Cell::new(1_000_000) }
+    }
+
+    /// The node is gone for so long, and another one comes up; the runner joins it.
+    async fn restart(&mut self, downtime: Span) -> Vec<Assignment> {
+        self.now.set(self.now.get() + i64::try_from(downtime.as_millis()).unwrap());
+        self.store.set_now(Timestamp::from_millis(self.now.get()));
+        self.control = node(&self.store, &self.blobs, 1_000).await;
+        self.control.join(hello()).await.unwrap()
     }
 
     /// Lets time pass, and lets control look at what is due.
@@ -307,6 +325,64 @@ fn silence_is_noticed_and_names_its_clock() {
 }
 
 #[test]
+fn silence_while_we_were_down_is_not_judged_before_the_runner_has_told_what_it_saw() {
+    test(async {
+        let mut world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        world.print(run.who, 0, "x\n").await;
+        let found = world.restart(Span::from_mins(5)).await;
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].who, found[0].acknowledged), (run.who, 2));
+        let beat = Beat { runner: RUNNER, attempts: vec![(run.who, HeartbeatStatus::Running)] };
+        let beaten = world.control.beat(beat).await.unwrap();
+        assert!(matches!(beaten[..], [Beaten::Current { .. }]));
+        world.pass(Span::from_secs(2)).await;
+        assert_eq!(world.state(id).await, "RUNNING started"); // a beat says nothing of output
+        let next = world.print(run.who, 2, "while you were away\n").await;
+        world.pass(Span::from_secs(59)).await;
+        assert_eq!(world.state(id).await, "RUNNING started");
+        world.pass(Span::from_secs(3)).await;
+        assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
+        assert_eq!(next, 22);
+    });
+}
+
+#[test]
+fn a_runner_that_has_nothing_new_to_tell_lets_the_clocks_go_on() {
+    test(async {
+        let mut world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        world.print(run.who, 0, "x\n").await;
+        world.restart(Span::from_mins(5)).await;
+        world.pass(Span::from_secs(2)).await;
+        assert_eq!(world.state(id).await, "RUNNING started");
+        let nothing = Report { from: 2, ..Report::default() };
+        world.control.report(run.who, nothing).await.unwrap();
+        world.pass(Span::from_secs(12)).await;
+        assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
+    });
+}
+
+#[test]
+fn what_no_row_wants_is_killed_and_what_a_restore_left_is_not() {
+    test(async {
+        let world = World::new().await;
+        world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let unknown = SandboxId::from_bits(77);
+        let present = |sandbox, installation_epoch| Present { sandbox, installation_epoch };
+        let asked = vec![present(run.sandbox, 1), present(unknown, 1), present(unknown, 9)];
+        let fates = world.control.sweep(RUNNER, asked).await.unwrap();
+        assert_eq!(fates, [Fate::Keep, Fate::Kill, Fate::Quarantine]);
+        world.succeed(run.who).await;
+        let over = world.control.sweep(RUNNER, vec![present(run.sandbox, 1)]).await.unwrap();
+        assert_eq!(over, [Fate::Kill]);
+    });
+}
+
+#[test]
 fn a_claim_that_nobody_follows_up_is_taken_back() {
     test(async {
         let world = World::new().await;
@@ -361,6 +437,27 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
         world.control.stop("ada", other, Duration::ZERO, None).await.unwrap();
         world.tend().await;
         assert_eq!(world.state(below).await, "CANCELLED cancel");
+    });
+}
+
+#[test]
+fn an_agent_speaks_only_while_its_attempt_acts() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Parent")).await;
+        let run = world.claim().await;
+        let token = format!("belay_attempt_{id}_1_{}", "0".repeat(64));
+        let start = Start { token_hash: token_hash(&token), partial_output: true };
+        world.control.start(run.who, start).await.unwrap();
+        assert_eq!(world.control.speaker(&token).await.unwrap(), Some(run.who));
+        let wrong = format!("belay_attempt_{id}_1_{}", "1".repeat(64));
+        assert_eq!(world.control.speaker(&wrong).await.unwrap(), None);
+        let child = world.control.add_subtask(run.who, task("Child"), None).await.unwrap();
+        assert_eq!(child.summary.parent, Some(id));
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert_eq!(world.control.speaker(&token).await.unwrap(), None);
+        let late = world.control.add_subtask(run.who, task("Late"), None).await.unwrap_err();
+        assert_eq!(late.code, Code::Fenced);
     });
 }
 

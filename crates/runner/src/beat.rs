@@ -28,9 +28,9 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
         match shared.port.beat(Beat { runner: shared.config.runner, attempts }).await {
             Ok(answers) => {
                 for ((who, place), answer) in places.iter().zip(answers) {
-                    let Some(moment) = moments.get(&place.provider) else { continue };
                     match answer {
                         Beaten::Current { lease } => {
+                            let Some(moment) = moments.get(&place.provider) else { continue };
                             let until = moment.after(lease);
                             shared.board.stands(*who, Standing::Until(until));
                             renewals.spawn(renew(Arc::clone(&shared), place.clone(), until));

@@ -102,7 +102,7 @@ impl Ticket {
     pub(crate) async fn fenced(&self) {
         let mut standing = self.standing.clone();
         if standing.wait_for(|standing| *standing == Standing::Fenced).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -20,6 +20,7 @@ mod program;
 mod publish;
 mod runner;
 mod shared;
+mod sweep;
 mod tree;
 mod workspace;
 
@@ -31,8 +32,3 @@ pub use publish::{Publisher, Said};
 pub use runner::Runner;
 pub use tree::Trees;
 pub use workspace::{Base, Dirty, Import, Kept, Tree, TreeError, TreeRequest, Workspace};
-
-/// The hash by which an attempt's token is known: BLAKE3, in hexadecimal.
-pub fn token_hash(token: &str) -> String {
-    blake3::hash(token.as_bytes()).to_hex().to_string()
-}

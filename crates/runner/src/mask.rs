@@ -31,7 +31,7 @@ impl Secrets {
             secrets.push(value.as_bytes().to_vec());
             // Agents print JSON, in which a secret may look otherwise.
             let quoted = Value::from(value).to_string();
-            let inner = quoted[1..quoted.len() - 1].as_bytes().to_vec();
+            let inner = quoted.as_bytes()[1..quoted.len() - 1].to_vec();
             if inner != value.as_bytes() {
                 secrets.push(inner);
             }

@@ -19,19 +19,20 @@ use belay_kernel::Span;
 use belay_sandbox::Provider;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
 use crate::beat::beat;
 use crate::board::Board;
 use crate::config::RunnerConfig;
 use crate::driver::{self, Order};
-use crate::shared::{Backoff, Shared, duration, sleep};
+use crate::shared::{Backoff, Shared, duration};
+use crate::sweep::sweep;
 use crate::workspace::Workspace;
 
 /// How long one question for duties waits.
 const DUTIES: Span = Span::from_secs(20);
-/// How soon duties are asked for again when nothing new was told.
-const DUTIES_PAUSE: Span = Span::from_millis(200);
+/// How far apart two questions for duties begin at least: control tells a duty until it is done.
+const DUTIES_APART: Span = Span::from_millis(100);
 /// How often is claimed without a hint.
 const CLAIM: Span = Span::from_secs(5);
 /// How many orders wait for a driver.
@@ -52,7 +53,10 @@ enum Part {
 /// What happened.
 enum Event {
     Joined(Vec<Assignment>),
-    Duties(Result<Vec<Duty>, PortError>),
+    Duties {
+        duties: Result<Vec<Duty>, PortError>,
+        began: Instant,
+    },
     Claimed(Result<Vec<Assignment>, PortError>),
     /// Control does not know this runner any more.
     Forgotten,
@@ -66,6 +70,7 @@ enum Errand {
     Hear,
     Claim,
     Beat,
+    Sweep,
     Drive(Who, Part),
 }
 
@@ -148,17 +153,20 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 for assignment in assignments {
                     self.start(assignment);
                 }
-                self.hear(Span::ZERO);
+                self.hear(Instant::now());
                 self.beat();
+                self.sweep();
                 self.claim_all();
             }
-            Some(Event::Duties(Ok(duties))) => {
-                let is_new = duties.into_iter().fold(false, |new, duty| self.obey(duty) || new);
-                self.hear(if is_new { Span::ZERO } else { DUTIES_PAUSE });
+            Some(Event::Duties { duties: Ok(duties), began }) => {
+                for duty in duties {
+                    self.obey(duty);
+                }
+                self.hear(began + duration(DUTIES_APART));
             }
-            Some(Event::Duties(Err(error))) => {
+            Some(Event::Duties { duties: Err(error), .. }) => {
                 tracing::warn!(%error, "duties could not be heard");
-                self.hear(self.shared.config.limits.renewal_retry);
+                self.hear_later();
             }
             Some(Event::Claimed(Ok(assignments))) => {
                 for assignment in assignments {
@@ -175,8 +183,9 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
             Some(Event::Drove) => {}
             None => match errand {
                 Errand::Join => self.join(),
-                Errand::Hear => self.hear(self.shared.config.limits.renewal_retry),
+                Errand::Hear => self.hear_later(),
                 Errand::Beat => self.beat(),
+                Errand::Sweep => self.sweep(),
                 // Claims come round again; control tells of an attempt without a driver.
                 Errand::Claim | Errand::Drive(..) => {}
             },
@@ -215,14 +224,20 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
         });
     }
 
-    fn hear(&mut self, after: Span) {
+    fn hear_later(&mut self) {
+        self.hear(Instant::now() + duration(self.shared.config.limits.renewal_retry));
+    }
+
+    fn hear(&mut self, at: Instant) {
         if self.is_out(Errand::Hear) {
             return;
         }
         let shared = Arc::clone(&self.shared);
         self.spawn(Errand::Hear, async move {
-            sleep(after).await;
-            Event::Duties(shared.port.duties(shared.config.runner, DUTIES).await)
+            sleep_until(at).await;
+            let began = Instant::now();
+            let duties = shared.port.duties(shared.config.runner, DUTIES).await;
+            Event::Duties { duties, began }
         });
     }
 
@@ -234,6 +249,17 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
         self.spawn(Errand::Beat, async move {
             beat(shared).await;
             Event::Forgotten
+        });
+    }
+
+    fn sweep(&mut self) {
+        if self.is_out(Errand::Sweep) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.spawn(Errand::Sweep, async move {
+            sweep(shared).await;
+            Event::Drove
         });
     }
 
@@ -273,65 +299,56 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
         });
     }
 
-    /// Does what control wants, or passes it on; says whether it was anything new.
-    fn obey(&mut self, duty: Duty) -> bool {
+    /// Does what control wants, or passes it on. What finds no room is told again.
+    fn obey(&mut self, duty: Duty) {
         match duty {
             Duty::Run(assignment) => self.start(*assignment),
             Duty::End(assignment) => {
                 let key = (assignment.who, Part::Attempt);
                 match self.drivers.get(&key) {
-                    // One that terminates already does not listen any more.
-                    Some(orders) => {
-                        let is_acting = self.shared.board.has(assignment.who);
-                        orders.try_send(Order::End(assignment)).is_ok() && is_acting
-                    }
-                    None => self.start(*assignment),
+                    Some(orders) => drop(orders.try_send(Order::End(assignment))),
+                    None => self.drive(key, |shared, _| driver::end(shared, *assignment)),
                 }
             }
-            Duty::Settle(assignment) => self.settle(*assignment),
+            // Whoever acts for the attempt settles its push itself.
+            Duty::Settle(assignment) if self.shared.board.has(assignment.who) => {}
+            Duty::Settle(assignment) => {
+                let key = (assignment.who, Part::Settling);
+                self.drive(key, |shared, _| driver::settle(shared, *assignment));
+            }
             Duty::Answer { who, question, text } => {
-                let orders = self.drivers.get(&(who, Part::Attempt));
-                let order = Order::Answer { question, text };
-                orders.is_some_and(|orders| orders.try_send(order).is_ok())
+                if let Some(orders) = self.drivers.get(&(who, Part::Attempt)) {
+                    drop(orders.try_send(Order::Answer { question, text }));
+                }
             }
             Duty::Claim { role } => {
                 if self.shared.config.roles.contains(&role) {
                     self.claim(role);
                 }
-                false
             }
         }
     }
 
-    /// Starts a driver for an attempt that has none.
-    fn start(&mut self, assignment: Assignment) -> bool {
+    fn start(&mut self, assignment: Assignment) {
         let key = (assignment.who, Part::Attempt);
+        self.drive(key, |shared, orders| driver::drive(shared, assignment, orders));
+    }
+
+    /// Starts a driver, unless there is one.
+    fn drive<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        key: (Who, Part),
+        driver: impl FnOnce(Arc<Shared<C, P, W>>, mpsc::Receiver<Order>) -> F,
+    ) {
         if self.drivers.contains_key(&key) {
-            return false;
+            return;
         }
         let (orders, told) = mpsc::channel(ORDERS);
         self.drivers.insert(key, orders);
-        let shared = Arc::clone(&self.shared);
+        let driving = driver(Arc::clone(&self.shared), told);
         self.spawn(Errand::Drive(key.0, key.1), async move {
-            driver::drive(shared, assignment, told).await;
+            driving.await;
             Event::Drove
         });
-        true
-    }
-
-    /// Settles a push that nobody settles: whoever acts for the attempt does so itself.
-    fn settle(&mut self, assignment: Assignment) -> bool {
-        let key = (assignment.who, Part::Settling);
-        if self.drivers.contains_key(&key) || self.shared.board.has(assignment.who) {
-            return false;
-        }
-        let (orders, _) = mpsc::channel(1);
-        self.drivers.insert(key, orders);
-        let shared = Arc::clone(&self.shared);
-        self.spawn(Errand::Drive(key.0, key.1), async move {
-            driver::settle(shared, assignment).await;
-            Event::Drove
-        });
-        true
     }
 }

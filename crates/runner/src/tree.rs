@@ -236,14 +236,14 @@ impl Trees {
         let refs = match (listed.text().await, base) {
             (Ok(refs), _) => refs,
             (Err(_), Base::Path(_)) => return Err(TreeError::NotARepository(location)),
-            (Err(_), Base::Url(_)) => return Err(TreeError::Unreachable(location)),
+            (Err(_), Base::Url(url)) => return Err(TreeError::Unreachable(without_secret(url))),
         };
         let wanted = match &want.from {
             None => "HEAD".to_owned(),
             Some(name) => wanted_ref(&refs, name, &location)?,
         };
         if wanted == "HEAD" && !refs.lines().any(|line| line.ends_with("\tHEAD")) {
-            return Err(TreeError::Empty(location));
+            return Err(TreeError::Empty(without_secret(&location)));
         }
         let pin = format!("refs/belay/base/{}", want.session);
         let into = format!("+{wanted}:{pin}");
@@ -467,7 +467,7 @@ impl Trees {
     }
 }
 
-/// An index beside a mirror, for files that git must not read with anybody's configuration but ours.
+/// An index beside a mirror, for files that git must not read with a configuration but ours.
 struct Index<'a> {
     mirror: &'a Path,
     files: &'a Path,
@@ -508,7 +508,17 @@ fn wanted_ref(refs: &str, name: &str, location: &str) -> Result<String, TreeErro
     match named.into_iter().find(known) {
         Some(found) => Ok(found),
         None if name.parse::<CommitId>().is_ok() => Ok(name.to_owned()),
-        None => Err(TreeError::NoSuchRef { name: name.into(), base: location.into() }),
+        None => Err(TreeError::NoSuchRef { name: name.into(), base: without_secret(location) }),
+    }
+}
+
+/// A location as it can be told: without a name and password in it.
+fn without_secret(location: &str) -> String {
+    let Some((scheme, rest)) = location.split_once("://") else { return location.into() };
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    match rest[..host_end].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => location.into(),
     }
 }
 
@@ -532,6 +542,18 @@ fn fnv(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_location_is_told_without_its_password() {
+        for (location, told) in [
+            ("https://me:pass@host/x@y.git", "https://host/x@y.git"),
+            ("https://host/x.git", "https://host/x.git"),
+            ("git@host:x.git", "git@host:x.git"),
+            ("/srv/x@y", "/srv/x@y"),
+        ] {
+            assert_eq!(without_secret(location), told);
+        }
+    }
 
     #[test]
     fn a_long_patch_is_cut_after_a_whole_line_and_says_so() {

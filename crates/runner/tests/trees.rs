@@ -206,6 +206,28 @@ async fn a_dirty_base_is_refused_or_included_by_choice() {
     assert_eq!(git(&machine.base(), &["diff", "--cached", "--name-only"]), "");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_sessions_start_from_one_clean_base_at_once() {
+    let machine = Machine::new();
+    for number in 0..200 {
+        write(&machine.base().join(format!("many/{number}.txt")), &"text\n".repeat(number));
+    }
+    git(&machine.base(), &["add", "."]);
+    git(&machine.base(), &["commit", "--quiet", "-m", "many"]);
+    let head = git(&machine.base(), &["rev-parse", "HEAD"]);
+    let mut making = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let trees = machine.trees.clone();
+        let request =
+            TreeRequest { session: SessionId::from_bits(100 + number), ..machine.request() };
+        making.spawn(async move { trees.prepare(&request).await });
+    }
+    for made in making.join_all().await {
+        let tree = made.expect("a base that nobody changed is clean, whoever else looks at it");
+        assert_eq!(tree.base.to_string(), head);
+    }
+}
+
 #[tokio::test]
 async fn a_tree_starts_from_a_branch_a_tag_or_a_commit() {
     let machine = Machine::new();
@@ -546,4 +568,125 @@ async fn a_base_elsewhere_is_fetched_by_its_url() {
     let request = TreeRequest { base: Some(Base::Url(url)), ..machine.request() };
     let tree = machine.trees.prepare(&request).await.unwrap();
     assert_eq!(std::fs::read_to_string(tree.path.join("a.txt")).unwrap(), "a\n");
+}
+
+#[tokio::test]
+async fn a_sessions_tree_is_found_again_with_what_is_in_it() {
+    let machine = Machine::new();
+    let tree = machine.tree().await;
+    write(&tree.path.join("work.txt"), "w");
+    // The base moves on, and somebody else opens the directory.
+    write(&machine.base().join("later.txt"), "l");
+    git(&machine.base(), &["add", "."]);
+    git(&machine.base(), &["commit", "--quiet", "-m", "later"]);
+    let trees = Trees::new(&machine.root.path().join("runner"), machine.git.clone()).unwrap();
+    assert_eq!(trees.prepare(&machine.request()).await.unwrap(), tree);
+    assert_eq!(std::fs::read_to_string(tree.path.join("work.txt")).unwrap(), "w");
+    assert!(!tree.path.join("later.txt").exists());
+}
+
+#[tokio::test]
+async fn a_crash_while_a_tree_is_made_leaves_nothing_half_made() {
+    let machine = Machine::new();
+    let tree = machine.tree().await;
+    let expected = files(&tree.mirror, tree.base);
+    let trees = machine.root.path().join("runner/trees");
+    let making = trees.join(format!(".making-{SESSION}"));
+    let record = trees.join(format!("{SESSION}.json"));
+    let recorded = std::fs::read(&record).unwrap();
+    // Before the record, and between the record and the rename; each with half a tree beside.
+    for has_record in [false, true] {
+        std::fs::remove_dir_all(&tree.path).unwrap();
+        match has_record {
+            true => std::fs::write(&record, &recorded).unwrap(),
+            false => std::fs::remove_file(&record).unwrap(),
+        }
+        write(&making.join("a.txt"), "half");
+        write(&making.join(".git/HEAD"), "");
+        assert_eq!(machine.trees.find(SESSION).unwrap(), None, "half a tree is none");
+        let again = machine.tree().await;
+        assert_eq!(again, tree);
+        assert_eq!(std::fs::read_to_string(tree.path.join("a.txt")).unwrap(), "a\n");
+        assert_eq!(git(&tree.path, &["status", "--porcelain"]), "");
+        assert_eq!(files(&tree.path, tree.base), expected);
+        assert!(!making.exists());
+    }
+}
+
+#[tokio::test]
+async fn work_is_kept_as_the_same_commit_however_often_it_is_kept() {
+    let machine = Machine::new();
+    let (tree, kept) = work(&machine).await;
+    // A commit that is made again would carry another time, once the second is another.
+    let second = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let first = second();
+    while second() == first {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(machine.keep(&tree).await, kept);
+    let second = AttemptNumber(2);
+    let again = machine.trees.keep(&tree, TASK, second, Some(kept.commit)).await.unwrap();
+    assert_eq!((again.changed, again.moved), (true, false), "the second attempt did nothing");
+    write(&tree.path.join("work.txt"), "more");
+    let more = machine.trees.keep(&tree, TASK, second, Some(kept.commit)).await.unwrap();
+    assert!(more.moved && more.commit != again.commit);
+    git(&tree.path, &["add", "."]);
+    git(&tree.path, &["commit", "--quiet", "-m", "the agent's own"]);
+    let third = AttemptNumber(3);
+    let committed = machine.trees.keep(&tree, TASK, third, Some(more.commit)).await.unwrap();
+    assert!(committed.moved, "a commit is a change, also of the same files");
+}
+
+#[tokio::test]
+async fn a_tree_that_is_gone_is_made_again_of_what_was_kept_or_refused() {
+    let machine = Machine::new();
+    let (tree, kept) = work(&machine).await;
+    machine.trees.remove(SESSION).unwrap();
+    let request = TreeRequest { kept: Some(kept.commit), ..machine.request() };
+    let again = machine.trees.prepare(&request).await.unwrap();
+    assert_eq!(again.base, tree.base, "its base is what it was");
+    assert_eq!(std::fs::read_to_string(again.path.join("work.txt")).unwrap(), "w");
+
+    let elsewhere: CommitId = "ab".repeat(20).parse().unwrap();
+    machine.trees.remove(SESSION).unwrap();
+    let request = TreeRequest { kept: Some(elsewhere), ..machine.request() };
+    let refused = machine.trees.prepare(&request).await.unwrap_err();
+    assert!(matches!(refused, TreeError::NotHere(commit) if commit == elsewhere), "{refused}");
+    assert!(!tree.path.exists(), "and nothing else is put in its place");
+}
+
+#[tokio::test]
+async fn what_was_published_brings_a_tree_back_on_another_machine() {
+    let machine = Machine::new();
+    let (tree, kept) = work(&machine).await;
+    let base = machine.base().display().to_string();
+    let publisher = Publisher::new(&machine.git, &tree.mirror, &base, &tree.branch);
+    let push = Push { commit: kept.commit, expected: None };
+    assert_eq!(publisher.push(push).await.unwrap(), Said::Landed);
+
+    let other = machine.root.path().join("other");
+    let git = Git::new(&other, Duration::from_secs(60)).unwrap();
+    let trees = Trees::new(&other, git).unwrap();
+    let request = TreeRequest { kept: Some(kept.commit), ..machine.request() };
+    let again = trees.prepare(&request).await.unwrap();
+    assert_eq!(std::fs::read_to_string(again.path.join("work.txt")).unwrap(), "w");
+}
+
+#[tokio::test]
+async fn a_session_without_a_repository_keeps_its_files() {
+    let machine = Machine::new();
+    let request = TreeRequest { base: None, ..machine.request() };
+    let tree = machine.trees.prepare(&request).await.unwrap();
+    assert_eq!(tree.path.read_dir().unwrap().count(), 0);
+    assert!(!machine.keep(&tree).await.changed);
+    write(&tree.path.join("dir/new.txt"), "n");
+    let kept = machine.keep(&tree).await;
+    assert!(kept.changed);
+    assert_eq!(files(&tree.mirror, kept.commit), "100644 dir/new.txt");
+    let diff = machine.trees.diff(&tree, kept.commit).await.unwrap();
+    assert!(String::from_utf8(diff).unwrap().contains("+n"));
+    machine.trees.remove(SESSION).unwrap();
+    let request = TreeRequest { kept: Some(kept.commit), ..request };
+    let again = machine.trees.prepare(&request).await.unwrap();
+    assert_eq!(std::fs::read_to_string(again.path.join("dir/new.txt")).unwrap(), "n");
 }

@@ -9,9 +9,6 @@ use belay_api::Code;
 
 use crate::answer::Failed;
 
-/// The name of whoever has the installation's token.
-const PRINCIPAL: &str = "admin";
-
 /// A secret that opens the server. It is never printed.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
@@ -79,19 +76,30 @@ impl Access {
         Err(Failed::new(Code::Forbidden, detail))
     }
 
-    /// The principal whose token a request carries; nothing, if it carries none.
-    pub(crate) fn principal(&self, headers: &HeaderMap) -> Result<Option<&'static str>, Failed> {
-        let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
-        let (scheme, token) = value.as_bytes().split_at(value.len().min(7));
-        if scheme.eq_ignore_ascii_case(b"bearer ") && self.token.is(token) {
-            return Ok(Some(PRINCIPAL));
-        }
-        Err(Failed::new(
-            Code::Unauthorized,
-            "the token is not this server's; the right one is in the file `token` of its data \
-             directory",
-        ))
+    /// Whether this is the installation's token.
+    pub(crate) fn opens(&self, token: &str) -> bool {
+        self.token.is(token.as_bytes())
     }
+}
+
+/// The bearer token that a request carries; nothing, if it carries none.
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Failed> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| unknown_token())?;
+    let (scheme, token) = text.split_at_checked(7).ok_or_else(unknown_token)?;
+    match scheme.eq_ignore_ascii_case("bearer ") {
+        true => Ok(Some(token)),
+        false => Err(unknown_token()),
+    }
+}
+
+/// A token that opens nothing.
+pub(crate) fn unknown_token() -> Failed {
+    Failed::new(
+        Code::Unauthorized,
+        "the token is not this server's; the right one is in the file `token` of its data \
+         directory",
+    )
 }
 
 /// The name in a `Host`: without the port, and without the brackets of IPv6.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use belay_api::port::Who;
 use belay_api::{
     Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
     ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
@@ -21,6 +22,19 @@ impl<S: Store> Service for Control<S> {
 
     async fn create(&self, by: &str, task: NewTask, key: Key) -> Result<TaskView, Problem> {
         Self::create(self, by, task, key).await
+    }
+
+    async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
+        Self::speaker(self, token).await
+    }
+
+    async fn add_subtask(
+        &self,
+        speaker: Who,
+        task: NewTask,
+        key: Key,
+    ) -> Result<TaskView, Problem> {
+        Self::add_subtask(self, speaker, task, key).await
     }
 
     async fn list(&self, which: ListTasks) -> Result<TaskPage, Problem> {

@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use belay_api::Code;
+use belay_api::port::Who;
 use serde::de::DeserializeOwned;
 
 use crate::BODY_LIMIT;
@@ -75,20 +76,35 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 /// Who asks, and the key of the request.
 pub(crate) struct Caller {
     /// The principal, which the gate has put there.
-    pub(crate) by: &'static str,
+    pub(crate) by: Principal,
     /// The idempotency key.
     pub(crate) key: Option<String>,
 }
 
 /// The principal of a request, put into its extensions by the gate.
 #[derive(Clone, Copy)]
-pub(crate) struct Principal(pub(crate) &'static str);
+pub(crate) enum Principal {
+    /// Whoever has the installation's token.
+    Admin,
+    /// An agent, with its attempt's own token.
+    Attempt(Who),
+}
+
+impl Principal {
+    /// The name under which a person's requests are known.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Attempt(_) => "attempt",
+        }
+    }
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Failed;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failed> {
-        let Some(Principal(by)) = parts.extensions.get::<Principal>().copied() else {
+        let Some(by) = parts.extensions.get::<Principal>().copied() else {
             return Err(Failed::new(Code::Unauthorized, "this needs a token"));
         };
         let bad = || {

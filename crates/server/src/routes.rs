@@ -72,7 +72,10 @@ async fn create<S: Service>(
     caller: Caller,
     Body(task): Body<NewTask>,
 ) -> Answered {
-    let made = service.create(caller.by, task, caller.key).await?;
+    let made = match caller.by {
+        Principal::Admin => service.create(caller.by.name(), task, caller.key).await?,
+        Principal::Attempt(who) => service.add_subtask(who, task, caller.key).await?,
+    };
     let mut response = json(&made)?;
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
@@ -99,7 +102,7 @@ async fn receipt<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
 
 async fn run<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.run(caller.by, task, caller.key).await?)
+    json(&service.run(caller.by.name(), task, caller.key).await?)
 }
 
 async fn stop<S: Service>(
@@ -109,12 +112,12 @@ async fn stop<S: Service>(
     Body(stop): Body<Stop>,
 ) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.stop(caller.by, task, wait(stop.wait_ms), caller.key).await?)
+    json(&service.stop(caller.by.name(), task, wait(stop.wait_ms), caller.key).await?)
 }
 
 async fn cancel<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.stop(caller.by, task, wait(0), caller.key).await?)
+    json(&service.stop(caller.by.name(), task, wait(0), caller.key).await?)
 }
 
 async fn answer<S: Service>(
@@ -124,7 +127,7 @@ async fn answer<S: Service>(
     Body(answer): Body<Answer>,
 ) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.answer(caller.by, task, answer, caller.key).await?)
+    json(&service.answer(caller.by.name(), task, answer, caller.key).await?)
 }
 
 async fn accept<S: Service>(
@@ -134,7 +137,7 @@ async fn accept<S: Service>(
     Body(accept): Body<Accept>,
 ) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.accept(caller.by, task, accept, caller.key).await?)
+    json(&service.accept(caller.by.name(), task, accept, caller.key).await?)
 }
 
 async fn reject<S: Service>(
@@ -144,12 +147,12 @@ async fn reject<S: Service>(
     Body(comment): Body<Comment>,
 ) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.reject(caller.by, task, comment, caller.key).await?)
+    json(&service.reject(caller.by.name(), task, comment, caller.key).await?)
 }
 
 async fn retry<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.retry(caller.by, task, caller.key).await?)
+    json(&service.retry(caller.by.name(), task, caller.key).await?)
 }
 
 async fn resume<S: Service>(
@@ -159,7 +162,7 @@ async fn resume<S: Service>(
     Body(resume): Body<Resume>,
 ) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.resume(caller.by, task, resume, caller.key).await?)
+    json(&service.resume(caller.by.name(), task, resume, caller.key).await?)
 }
 
 async fn follow<S: Service>(
@@ -169,12 +172,12 @@ async fn follow<S: Service>(
     Body(message): Body<Continue>,
 ) -> Answered {
     let task = service.find(&id).await?;
-    json(&service.follow(caller.by, task, message, caller.key).await?)
+    json(&service.follow(caller.by.name(), task, message, caller.key).await?)
 }
 
 async fn delete<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
     let task = service.find(&id).await?;
-    service.delete(caller.by, task).await?;
+    service.delete(caller.by.name(), task).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -15,6 +15,8 @@ use axum::http::{Method, Version};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use belay_api::Code;
+use belay_api::port::Who;
+use belay_kernel::TaskId;
 use futures_util::FutureExt;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -22,7 +24,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::access::Access;
+use crate::access::{Access, bearer, unknown_token};
 use crate::answer::Failed;
 use crate::read::Principal;
 use crate::routes::routes;
@@ -42,10 +44,12 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The only path that is answered without a token.
 const HEALTH: &str = "/api/v1/health";
 const BACKUP: &str = "/api/v1/backup";
+const TASKS: &str = "/api/v1/tasks";
 
 #[derive(Clone)]
-struct Gate {
+struct Gate<S> {
     access: Arc<Access>,
+    service: S,
     closing: watch::Receiver<bool>,
 }
 
@@ -57,8 +61,8 @@ pub async fn serve<S: Service>(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
-    let gate = Gate { access: Arc::new(access), closing };
-    let app = routes(service).layer(middleware::from_fn_with_state(gate, pass));
+    let gate = Gate { access: Arc::new(access), service: service.clone(), closing };
+    let app = routes(service).layer(middleware::from_fn_with_state(gate, pass::<S>));
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut stop = std::pin::pin!(stop);
@@ -107,8 +111,12 @@ fn take(stream: TcpStream, slot: OwnedSemaphorePermit, app: Router, graceful: &G
 }
 
 /// Checks name and token, and bounds how long the rest may take.
-async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
-    if let Err(failed) = admit(&gate.access, &mut request) {
+async fn pass<S: Service>(
+    State(gate): State<Gate<S>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if let Err(failed) = admit(&gate, &mut request).await {
         return failed.into_response();
     }
     let only_reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -140,21 +148,50 @@ async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Res
     response
 }
 
-fn admit(access: &Access, request: &mut Request) -> Result<(), Failed> {
+async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), Failed> {
     if request.version() < Version::HTTP_11 {
         return Err(Failed::new(Code::BadRequest, "HTTP/1.1 is needed"));
     }
-    access.check_host(request.uri(), request.headers())?;
-    match access.principal(request.headers())? {
-        Some(name) => {
-            request.extensions_mut().insert(Principal(name));
-            Ok(())
+    gate.access.check_host(request.uri(), request.headers())?;
+    let Some(token) = bearer(request.headers())?.map(str::to_owned) else {
+        if request.uri().path() == HEALTH {
+            return Ok(());
         }
-        None if request.uri().path() == HEALTH => Ok(()),
-        None => Err(Failed::new(
+        return Err(Failed::new(
             Code::Unauthorized,
             "this needs a token: `Authorization: Bearer …`, with what is in the file `token` of \
              the data directory",
-        )),
+        ));
+    };
+    let principal = if gate.access.opens(&token) {
+        Principal::Admin
+    } else {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let who = gate.service.speaker(&token).await?.ok_or_else(unknown_token)?;
+        may_ask(&gate.service, who, &method, &path).await?;
+        Principal::Attempt(who)
+    };
+    request.extensions_mut().insert(principal);
+    Ok(())
+}
+
+/// An agent may make subtasks, and read its own task and its subtasks; nothing else.
+async fn may_ask<S: Service>(
+    service: &S,
+    who: Who,
+    method: &Method,
+    path: &str,
+) -> Result<(), Failed> {
+    if *method == Method::POST && path == TASKS {
+        return Ok(());
     }
+    let named = path.strip_prefix(TASKS).and_then(|rest| rest.split('/').nth(1));
+    let named = named.and_then(|id| id.parse::<TaskId>().ok());
+    if let (&Method::GET, Some(id)) = (method, named)
+        && (id == who.task || service.show(id).await?.summary.parent == Some(who.task))
+    {
+        return Ok(());
+    }
+    let detail = "an attempt's token makes subtasks and reads its own task, and nothing else";
+    Err(Failed::new(Code::Forbidden, detail))
 }

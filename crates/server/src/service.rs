@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use belay_api::port::Who;
 use belay_api::{
     Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
     ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
@@ -22,6 +23,17 @@ pub trait Service: Clone + Send + Sync + 'static {
     fn create(
         &self,
         by: &str,
+        task: NewTask,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// The attempt whose token this is, as long as it may act.
+    fn speaker(&self, token: &str) -> impl Future<Output = Later<Option<Who>>> + Send;
+
+    /// Makes a subtask for the agent that speaks.
+    fn add_subtask(
+        &self,
+        speaker: Who,
         task: NewTask,
         key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;

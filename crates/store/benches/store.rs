@@ -8,7 +8,7 @@
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use belay_kernel::attempt::{Attempt, Outcome, Phase, Proof};
@@ -63,9 +63,15 @@ fn task(role: &str, state: State) -> TaskRow {
         priority: 0,
         unfinished: 0,
         disregarded: false,
-        created_at: at(1_000),
+        created_at: at(later()),
         due_at: None,
     }
+}
+
+/// A moment after the last one: tasks are made one after the other.
+fn later() -> i64 {
+    static NEXT: AtomicI64 = AtomicI64::new(1_000);
+    NEXT.fetch_add(1, Ordering::Relaxed) / 1_000
 }
 
 fn spec(task: TaskId) -> SpecRow {
@@ -258,7 +264,8 @@ async fn fill<S: Store>(store: &S, rows: usize) {
 }
 
 /// Each caller takes tasks through their lives, one decision at a time.
-async fn one_by_one<S: Store>(store: &Arc<S>, patience: Duration) {
+async fn one_by_one<S: Store>(store: &Arc<S>, patience: Duration, spent: &Spent<'_>) {
+    let before = spent.seconds();
     let (began, count) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let callers = (0..CALLERS).map(|index| {
         let (store, count) = (Arc::clone(store), Arc::clone(&count));
@@ -280,16 +287,35 @@ async fn one_by_one<S: Store>(store: &Arc<S>, patience: Duration) {
     for caller in callers.collect::<Vec<_>>() {
         caller.await.expect("a caller");
     }
-    let rate = count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-    println!(
-        "  lifecycles, one by one, {CALLERS} callers: {rate:.0}/s ({:.0} commits/s)",
-        rate * 7.0
-    );
+    let all = count.load(Ordering::Relaxed) as f64;
+    println!("  lifecycles, one by one, {CALLERS} callers: {}", told(all, began, before, spent));
+}
+
+/// So many in a second, and what each of them cost.
+fn told(count: f64, began: Instant, before: (f64, f64), spent: &Spent<'_>) -> String {
+    let rate = count / began.elapsed().as_secs_f64();
+    let after = spent.seconds();
+    let [ours, theirs] =
+        [after.0 - before.0, after.1 - before.1].map(|seconds| seconds / count * 1e6);
+    let decisions = rate * 7.0;
+    let cost = format!("CPU each: {ours:.0} µs here, {theirs:.0} µs in the server");
+    format!("{rate:.0}/s ({decisions:.0} decisions/s; {cost})")
+}
+
+/// The time that processors worked for a measurement: in this process, and in a server.
+struct Spent<'a>(Option<&'a server::Server>);
+
+impl Spent<'_> {
+    fn seconds(&self) -> (f64, f64) {
+        let ours = server::cpu_seconds(std::process::id());
+        (ours, self.0.map_or(0.0, server::Server::cpu_seconds))
+    }
 }
 
 /// Each caller takes many tasks through their lives together.
-async fn batched<S: Store>(store: &Arc<S>, patience: Duration) {
+async fn batched<S: Store>(store: &Arc<S>, patience: Duration, spent: &Spent<'_>) {
     const TOGETHER: usize = 500;
+    let before = spent.seconds();
     let (began, count) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let callers = (0..2).map(|index| {
         let (store, count) = (Arc::clone(store), Arc::clone(&count));
@@ -315,8 +341,8 @@ async fn batched<S: Store>(store: &Arc<S>, patience: Duration) {
     for caller in callers.collect::<Vec<_>>() {
         caller.await.expect("a caller");
     }
-    let rate = count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-    println!("  lifecycles, batches of {TOGETHER}: {rate:.0}/s ({:.0} decisions/s)", rate * 7.0);
+    let all = count.load(Ordering::Relaxed) as f64;
+    println!("  lifecycles, batches of {TOGETHER}: {}", told(all, began, before, spent));
 }
 
 /// From the call that queues a task until the answer that it is claimed.
@@ -356,18 +382,21 @@ async fn beats<S: Store>(store: &Arc<S>, patience: Duration) {
     println!("  beats, batches of {}: {rate:.0}/s", holders.len());
 }
 
-/// What a claim and a sweep that find nothing cost, with all those finished tasks there.
+/// What a claim and a sweep that find nothing cost, with all those finished tasks there: the middle
+/// one of many, because other work disturbs some.
 async fn idle<S: Store>(store: &S) {
-    let began = Instant::now();
-    for _ in 0..200 {
+    let (mut claims, mut sweeps) = (Vec::new(), Vec::new());
+    for _ in 0..400 {
+        let began = Instant::now();
         assert!(claim(store, "nobody", 10).await.is_empty());
-    }
-    let claims = began.elapsed() / 200;
-    let began = Instant::now();
-    for _ in 0..200 {
+        claims.push(began.elapsed());
+        let began = Instant::now();
         assert!(store.take_due(at(0), Span::ZERO, 100).await.expect("a sweep").is_empty());
+        sweeps.push(began.elapsed());
     }
-    println!("  nothing to claim: {claims:.2?}; nothing due: {:.2?}", began.elapsed() / 200);
+    claims.sort();
+    sweeps.sort();
+    println!("  nothing to claim: {:.2?}; nothing due: {:.2?}", claims[200], sweeps[200]);
 }
 
 /// The disk's own: one page appended and synced, again and again.
@@ -384,32 +413,43 @@ fn baseline(directory: &std::path::Path) {
     println!("  baseline, synced appends of a page: {:.0}/s", f64::from(count) / 2.0);
 }
 
-async fn measure<S: Store>(store: Arc<S>, rows: usize) {
+async fn measure<S: Store>(store: Arc<S>, rows: usize, spent: &Spent<'_>) {
     idle(&*store).await;
-    fill(&*store, rows).await;
+    let few = rows / 10;
+    fill(&*store, few).await;
+    idle(&*store).await;
+    fill(&*store, rows - few).await;
+    idle(&*store).await;
     let patience = Duration::from_secs(6);
-    idle(&*store).await;
     latency(&*store, 1_000).await;
-    one_by_one(&store, patience).await;
-    batched(&store, patience).await;
+    one_by_one(&store, patience, spent).await;
+    batched(&store, patience, spent).await;
     beats(&store, patience).await;
 }
 
 fn main() {
     let rows = std::env::var("BELAY_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok());
     let rows = rows.unwrap_or(1_000_000);
+    let asked: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let chosen = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
     let directory = tempfile::tempdir().expect("a directory");
-    println!("SQLite");
-    baseline(directory.path());
-    let store = Sqlite::open(&directory.path().join("data")).expect("a store");
-    runtime.block_on(measure(Arc::new(store), rows));
-    println!("PostgreSQL");
-    let server = server::Server::start();
-    let (_, url) = server.database();
-    runtime.block_on(async {
-        let store = Postgres::open(PostgresOptions::new(&url)).await.expect("a store");
-        measure(Arc::new(store), rows).await;
-    });
+    if chosen("sqlite") {
+        println!("SQLite");
+        baseline(directory.path());
+        let store = Sqlite::open(&directory.path().join("data")).expect("a store");
+        runtime.block_on(measure(Arc::new(store), rows, &Spent(None)));
+    }
+    if chosen("postgres") {
+        println!("PostgreSQL");
+        baseline(directory.path());
+        let server = server::Server::start();
+        let (_, url) = server.database();
+        runtime.block_on(async {
+            let store = Postgres::open(PostgresOptions::new(&url)).await.expect("a store");
+            measure(Arc::new(store), rows, &Spent(Some(&server))).await;
+        });
+    }
 }

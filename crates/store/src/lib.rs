@@ -31,7 +31,7 @@ pub use event::{Cursor, Event, EventFilter, Events, MAX_BODY, NewEvent};
 pub use lease::{Beat, Beaten, Holder, Lease, LeaseAct, LeaseKind, LeaseWrite};
 pub use memory::Memory;
 pub use open::OpenError;
-pub use postgres::{Postgres, PostgresOptions};
+pub use postgres::{Postgres, PostgresOptions, Sessions};
 pub use query::{After, Page, Query};
 pub use refusal::{Failure, Refusal, Rule};
 pub use row::{Key, Record, Row, Stored};

@@ -87,28 +87,61 @@ pub(crate) fn wall_clock() -> belay_kernel::Timestamp {
     belay_kernel::Timestamp::from_millis(ms)
 }
 
-/// A clock that never goes back within this process, whatever is done to the one behind it.
-#[derive(Debug, Default)]
-pub(crate) struct Steady(std::sync::atomic::AtomicI64);
+/// A clock that never goes back, whatever is done to the one behind it, and does not stand still
+/// meanwhile either: a timer that was set before the jump fires when its time has passed. While the
+/// clock behind it is in the past, time goes on by the one that counts since boot.
+#[derive(Debug)]
+pub(crate) struct Steady(std::sync::Mutex<Shown>);
+
+/// What was shown, and when, in milliseconds since boot.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    ms: i64,
+    since_boot: i64,
+}
 
 impl Steady {
-    /// The later of `now` and everything that was ever shown.
-    pub(crate) fn show(&self, now: belay_kernel::Timestamp) -> belay_kernel::Timestamp {
-        let order = std::sync::atomic::Ordering::SeqCst;
-        let before = self.0.fetch_max(now.as_millis(), order);
-        belay_kernel::Timestamp::from_millis(before.max(now.as_millis()))
+    /// Begins no earlier than `floor`: the newest moment that the store remembers. A clock that was
+    /// set back while nobody was running must not leave what is due in a far future.
+    pub(crate) fn after(floor: belay_kernel::Timestamp) -> Self {
+        let shown = Shown { ms: floor.as_millis(), since_boot: since_boot() };
+        Self(std::sync::Mutex::new(shown))
     }
+
+    /// The later of `now` and everything that was ever shown, with the time that passed since.
+    pub(crate) fn show(&self, now: belay_kernel::Timestamp) -> belay_kernel::Timestamp {
+        let mut shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        belay_kernel::Timestamp::from_millis(shown.show(now.as_millis(), since_boot()))
+    }
+}
+
+impl Shown {
+    fn show(&mut self, now: i64, since_boot: i64) -> i64 {
+        let passed = since_boot.saturating_sub(self.since_boot).max(0);
+        let gone_on = self.ms.saturating_add(passed);
+        if now < gone_on {
+            return gone_on;
+        }
+        *self = Self { ms: now, since_boot };
+        now
+    }
+}
+
+/// Milliseconds since boot, suspended ones included; nobody can set them.
+fn since_boot() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use belay_kernel::Timestamp;
 
     #[test]
-    fn a_clock_that_is_set_back_stands_still() {
-        let steady = Steady::default();
-        let shown = [5, 9, 3, 9, 10].map(|ms| steady.show(Timestamp::from_millis(ms)).as_millis());
-        assert_eq!(shown, [5, 9, 9, 9, 10]);
+    fn a_clock_that_is_set_back_neither_goes_back_nor_stands_still() {
+        let mut shown = Shown { ms: 5, since_boot: 100 };
+        let told = [(7, 101), (3, 101), (4, 104), (5, 105), (30, 106), (20, 107), (40, 107)]
+            .map(|(now, since_boot)| shown.show(now, since_boot));
+        assert_eq!(told, [7, 7, 10, 11, 30, 31, 40]);
     }
 }

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! READ COMMITTED, and every row that a decision read is locked in one order before it is compared.
-//! Nothing is kept in a database session: no named statements, no session locks, no settings beyond
-//! a transaction. So it works behind a transaction pooler; only the listener wants a connection of
-//! its own, and without it followers poll.
+//! Behind a transaction pooler nothing is kept in a database session: no named statements, no
+//! listener, no settings beyond a transaction. Where the sessions are our own, which is found out
+//! at start, statements are parsed and planned once, and followers are told instead of looking.
 
 mod args;
 mod batch;
@@ -18,8 +18,10 @@ mod claims;
 mod group;
 mod link;
 mod misc;
+mod route;
 mod schema;
 mod sequencer;
+mod text;
 mod tls;
 
 use std::path::PathBuf;
@@ -42,9 +44,11 @@ use crate::row::{Key, RawRow};
 use crate::store::{Due, Installation, Prune, Pruned};
 use crate::table::Table;
 
+use claims::Claimers;
 use group::Committers;
 use link::{Link, transact};
 use sequencer::Sequencer;
+pub(crate) use text::Many;
 
 /// How PostgreSQL is reached.
 #[derive(Clone, Debug)]
@@ -59,8 +63,22 @@ pub struct PostgresOptions {
     pub statement_timeout: Duration,
     /// How long to go on trying when the database is away.
     pub patience: Duration,
-    /// Whether a listener is kept; behind a transaction pooler it cannot be.
+    /// Whether a listener is kept; behind a transaction pooler it never is.
     pub listen: bool,
+    /// Whose the sessions are.
+    pub sessions: Sessions,
+}
+
+/// Whose the database's sessions are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sessions {
+    /// Found out when the store is opened.
+    #[default]
+    FindOut,
+    /// Our own: what is kept in one is there with the next transaction.
+    Own,
+    /// A transaction pooler's: the next transaction may be in another one.
+    Shared,
 }
 
 impl PostgresOptions {
@@ -73,6 +91,7 @@ impl PostgresOptions {
             statement_timeout: Duration::from_secs(10),
             patience: Duration::from_secs(15),
             listen: true,
+            sessions: Sessions::FindOut,
         }
     }
 }
@@ -81,6 +100,7 @@ impl PostgresOptions {
 pub struct Postgres {
     link: Arc<Link>,
     committers: Committers,
+    claimers: Claimers,
     sequencer: Sequencer,
     installation: Installation,
     newest: watch::Receiver<u64>,
@@ -90,14 +110,23 @@ pub struct Postgres {
 impl Postgres {
     /// Opens the store, and brings its schema up to date under a lock.
     pub async fn open(options: PostgresOptions) -> Result<Self, OpenError> {
-        let link = Arc::new(Link::new(options)?);
+        let mut link = Link::new(options)?;
         schema::migrate(&link, crate::migrate::NEWEST).await?;
         let installation = schema::installation(&link).await?;
+        let floor = schema::newest_moment(&link).await?;
+        link.find_route().await?;
+        let link = Arc::new(link);
         let (tell, newest) = watch::channel(0);
         let sequencer = Sequencer::start(Arc::clone(&link), tell);
         let committers = Committers::start(Arc::clone(&link), sequencer.bell());
-        let steady = Steady::default();
-        Ok(Self { link, committers, sequencer, installation, newest, steady })
+        let claimers = Claimers::start(Arc::clone(&link), sequencer.bell());
+        let steady = Steady::after(floor);
+        Ok(Self { link, committers, claimers, sequencer, installation, newest, steady })
+    }
+
+    /// Whether its sessions are shared with others, as behind a transaction pooler.
+    pub fn is_pooled(&self) -> bool {
+        !self.link.is_own()
     }
 
     /// The name under which this node's sequencer holds its lease.
@@ -127,9 +156,7 @@ impl Engine for Postgres {
     }
 
     async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
-        let claims = claims::claim(&self.link, &ask, &decide).await;
-        self.sequencer.ring();
-        claims
+        self.claimers.claim(ask, decide).await
     }
 
     async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {

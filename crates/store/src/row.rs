@@ -187,6 +187,7 @@ macro_rules! record {
                             newest_by: $newest,
                             rank: $rank,
                             sql: Default::default(),
+                            many: Default::default(),
                         }
                         .prepared()
                     });

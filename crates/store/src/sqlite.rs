@@ -13,6 +13,7 @@ mod apply;
 mod backup;
 mod claims;
 mod file;
+mod log;
 mod misc;
 mod reader;
 mod threads;
@@ -38,6 +39,7 @@ use crate::store::{Due, Installation, Prune, Pruned};
 use crate::table::Table;
 
 pub use backup::{Backups, restore};
+use log::Folder;
 use threads::{Readers, Writer};
 
 /// The name of the database in its data directory.
@@ -49,6 +51,7 @@ pub struct Sqlite {
     /// the log back into the file, and a reader cannot.
     readers: Readers,
     writer: Writer,
+    _folder: Folder,
     installation: Installation,
     /// The number of the newest event, as a hint for those who wait.
     newest: watch::Receiver<u64>,
@@ -68,10 +71,13 @@ impl Sqlite {
         file::migrate(&mut connection, crate::migrate::NEWEST)?;
         let installation = file::installation(&connection)?;
         let (tell, newest) = watch::channel(misc::newest_event(&connection)?);
+        let floor = misc::newest_moment(&connection)?;
         let readers = Readers::start(&path)?;
-        let writer = Writer::start(connection, tell);
-        let steady = Steady::default();
-        Ok(Self { readers, writer, installation, newest, steady, path, _lock: lock })
+        let (folder, log) = Folder::start(&path)?;
+        let writer = Writer::start(connection, tell, log);
+        let steady = Steady::after(floor);
+        let (_folder, _lock) = (folder, lock);
+        Ok(Self { readers, writer, _folder, installation, newest, steady, path, _lock })
     }
 
     /// Where the database is.
@@ -81,7 +87,7 @@ impl Sqlite {
 
     async fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         self.writer.run(work).await
     }
@@ -119,14 +125,15 @@ impl Engine for Sqlite {
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
-        let decide = move |connection: &Connection| {
-            commits.iter().map(|commit| apply::commit(connection, commit)).collect()
+        let decide = move |connection: &Connection, care| {
+            commits.iter().map(|commit| apply::commit(connection, commit, care)).collect()
         };
         self.writer.run_decisions(decide).await
     }
 
     async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
-        let claim = move |connection: &Connection| claims::claim(connection, &ask, &decide);
+        let claim =
+            move |connection: &Connection, care| claims::claim(connection, &ask, &decide, care);
         self.writer.run_decisions(claim).await
     }
 

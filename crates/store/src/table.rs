@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::cell::{Cell, Column, Kind, TOO_LARGE};
+use crate::postgres::Many;
 use crate::refusal::Refusal;
 
 /// Whether a row's time to be looked at again is kept with it.
@@ -34,6 +35,8 @@ pub struct Table {
     pub rank: usize,
     /// Its statements, made once.
     pub(crate) sql: Statements,
+    /// Its statements on many rows.
+    pub(crate) many: Many,
 }
 
 /// The statements on single rows, with parameters `?1`, as SQLite takes them.
@@ -45,7 +48,8 @@ pub(crate) struct Statements {
     pub(crate) revision: String,
     /// A new row: the columns in order, then the revision.
     pub(crate) insert: String,
-    /// The row with a key as it is stored, without its lease.
+    /// The row with a key as it is stored, without its lease: its revision, and its place in the
+    /// file, last.
     pub(crate) stored: String,
     /// The row with a key and the revision after it.
     pub(crate) delete: String,
@@ -101,27 +105,33 @@ impl Table {
             select: format!("SELECT {columns}, revision FROM {view} WHERE {key}"),
             revision: format!("SELECT revision FROM {name} WHERE {key}"),
             insert: format!("INSERT INTO {name} ({columns}, revision) VALUES ({places})"),
-            stored: format!("SELECT {columns}, revision FROM {name} WHERE {key}"),
+            stored: format!("SELECT {columns}, revision, rowid FROM {name} WHERE {key}"),
             delete: format!("DELETE FROM {name} WHERE {key} AND revision = ?{}", self.key + 1),
         };
+        self.many = Many::of(&self);
+        // Columns are told apart by the bits of a number.
+        assert!(count < 64, "{name} has too many columns");
         self
     }
 
-    /// An update of these columns, guarded by the revision: their values in order, then the new
-    /// revision, then the key, then the expected revision. An index whose columns are not named is
-    /// left alone, so only what changed is named.
-    pub(crate) fn update_sql(&self, changed: &[usize]) -> String {
+    /// An update of these columns, as bits, guarded by the revision: their values in order, then
+    /// the new revision, then the place of the row in its file, then the expected revision. An
+    /// index whose columns are not named is left alone, so only what changed is named.
+    pub(crate) fn update_sql(&self, changed: u64) -> String {
         let mut sql = format!("UPDATE {} SET ", self.name);
-        for (place, index) in changed.iter().enumerate() {
-            let _ = write!(sql, "{} = ?{}, ", self.columns[*index].name, place + 1);
+        let named =
+            self.columns.iter().enumerate().filter(|(index, _)| changed & (1 << index) != 0);
+        let mut count = 0;
+        for (_, column) in named {
+            count += 1;
+            let _ = write!(sql, "{} = ?{count}, ", column.name);
         }
-        let count = changed.len();
         let _ = write!(
             sql,
-            "revision = ?{} WHERE {} AND revision = ?{}",
+            "revision = ?{} WHERE rowid = ?{} AND revision = ?{}",
             count + 1,
-            self.key_equals(count + 2),
-            count + 2 + self.key
+            count + 2,
+            count + 3
         );
         sql
     }

@@ -1,5 +1,5 @@
 //! What can go wrong with the embedded database: kill -9, a full disk, a damaged file, two
-//! processes.
+//! processes, a clock that is set back.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,9 +14,11 @@ use belay_store::rows::{REFERENCES, TaskRow};
 use belay_store::sqlite::{DATABASE, restore};
 use belay_store::{EventFilter, Failure, OpenError, Refusal, Sqlite, Store};
 
+mod place;
 #[allow(dead_code, reason = "the suite's helpers are used here, not its cases")]
 mod suite;
 
+use place::{MovedClock, SmallDisk};
 use suite::chance::Chance;
 use suite::make::*;
 
@@ -196,33 +198,12 @@ async fn a_backup_is_made_while_the_store_writes_and_is_restored_with_a_new_epoc
     assert!(!elsewhere.join(DATABASE).exists(), "nothing is half restored");
 }
 
-/// A small file system of its own; it is unmounted with this value.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(megabytes: u32) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let size = format!("size={megabytes}m");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path());
-        assert!(mount.status().unwrap().success(), "this test mounts a tmpfs, so it needs root");
-        Self(directory)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
 #[tokio::test]
 async fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let disk = SmallDisk::mount(6);
-    let data = disk.0.path().join("data");
+    let data = disk.path().join("data");
     let store = Sqlite::open(&data).unwrap();
-    let ballast = disk.0.path().join("ballast");
-    std::fs::write(&ballast, vec![0; 1_500_000]).unwrap();
+    let ballast = disk.fill_but(3_000);
     let mut done = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(60);
     let why = loop {
@@ -248,6 +229,58 @@ async fn a_full_disk_loses_nothing_that_was_acknowledged() {
     drop(store);
     let again = Sqlite::open(&data).unwrap();
     assert!(again.load::<TaskRow>(&done).await.unwrap().iter().all(Option::is_some));
+}
+
+const CLOCK_CHILD: &str = "BELAY_TEST_CLOCK_CHILD";
+
+fn wall() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_millis()).unwrap()
+}
+
+/// Not a test of its own: what the next one sets the clock for, while it runs.
+#[test]
+fn clock_child() {
+    let Ok(directory) = std::env::var(CLOCK_CHILD) else { return };
+    let directory = Path::new(&directory);
+    runtime().block_on(async {
+        let store = Sqlite::open(&directory.join("data")).unwrap();
+        let before = wall();
+        let timer = place::clock::armed(&store, Duration::from_millis(1_500)).await;
+        std::fs::write(directory.join("ready"), "").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while wall() > before - 3_600_000 {
+            assert!(Instant::now() < deadline, "the clock is set back under this process");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        place::clock::after_the_clock_was_set_back(&store, timer).await;
+        let last = store.now().await.unwrap();
+        drop(store);
+        // And once more for one that is started after it was set: a day is not waited for.
+        let store = Sqlite::open(&directory.join("data")).unwrap();
+        let now = store.now().await.unwrap();
+        assert!(now.as_millis() > last.as_millis() - 1_000, "{now:?} after {last:?}");
+        let timer = place::clock::armed(&store, Duration::from_millis(300)).await;
+        place::clock::after_the_clock_was_set_back(&store, timer).await;
+        std::fs::write(directory.join("passed"), "").unwrap();
+    });
+}
+
+#[test]
+fn a_clock_set_back_under_the_store_stops_and_shortens_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = MovedClock::new(directory.path());
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "clock_child", "--nocapture"]).env(CLOCK_CHILD, directory.path());
+    let mut child = child.envs(clock.environment()).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !directory.path().join("ready").exists() {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    clock.set("-1d");
+    assert!(child.wait().unwrap().success(), "what the child saw is on its standard error");
+    assert!(directory.path().join("passed").exists());
 }
 
 /// The schema of a database, as it describes itself.

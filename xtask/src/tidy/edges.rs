@@ -1,8 +1,9 @@
 //! Which crate may know which: the directions of dependency, held by a test.
 //!
 //! `kernel ← {store, agent, sandbox} ← {control, runner} ← server ← belay`, and
-//! `api ← {control, runner, server, belay}`: control answers in the words of the wire. Control and runner do not know each other: whatever one could
-//! reach in the other in process, it could not reach from another machine. Nothing depends on sim.
+//! `api ← {control, runner, server, belay}`: control answers in the words of the wire. Control and
+//! runner do not know each other: whatever one could reach in the other in process, it could not
+//! reach from another machine. Nothing depends on sim.
 
 use super::{Kind, Tree};
 
@@ -136,7 +137,7 @@ mod tests {
         for (from, to) in [
             ("belay-kernel", "belay-store"),
             ("belay-store", "belay-agent"),
-            ("belay-control", "belay-api"),
+            ("belay-control", "belay-sandbox"),
             ("belay-control", "belay-runner"),
             ("belay-runner", "belay-control"),
             ("belay-api", "belay-server"),

@@ -3,9 +3,10 @@
 //!
 //! Lines of output are output. A line that is a JSON object whose `type` begins with `agent.` is an
 //! event. Some carry more: `agent.tool_use` (`id`, `name`) opens a tool call, `agent.tool_result`
-//! and `agent.tool_completed` (`id`) close it, `agent.usage` says what was used so far in all.
+//! and `agent.tool_completed` (`id`) close it, `agent.usage` says what was used so far in all, and
+//! `agent.heartbeat` (`status`) says how the command is: `running` until it says otherwise.
 
-use belay_kernel::{Cause, EventKind, Money, Usage};
+use belay_kernel::{Cause, EventKind, HeartbeatStatus, Money, Usage};
 use serde::Deserialize;
 
 use crate::field::{Flag, Num, Part, Str, raw};
@@ -46,6 +47,8 @@ struct Line<'a> {
     text: Str<'a>,
     #[serde(borrow, default)]
     path: Str<'a>,
+    #[serde(borrow, default)]
+    status: Str<'a>,
     #[serde(default)]
     failed: Flag,
     #[serde(default)]
@@ -88,6 +91,10 @@ impl Dialect for Command {
                 notes.event(EventKind::FileEdited, Detail::File(path));
             }
             EventKind::Other(name) if &*name == "agent.usage" => notes.usage(usage(&line)),
+            EventKind::Heartbeat if line.status.get().is_some() => {
+                notes.books.status = status(line.status.or_empty()).or(notes.books.status);
+                notes.event(EventKind::Heartbeat, Detail::Plain);
+            }
             kind => {
                 let text = line.text.get().map(|text| Detail::Text(Clip::of(text)));
                 notes.event(kind, text.unwrap_or(Detail::Plain));
@@ -107,6 +114,17 @@ impl Dialect for Command {
     }
 }
 
+/// The status with this name; nothing, if there is none.
+fn status(name: &str) -> Option<HeartbeatStatus> {
+    match name {
+        "idle" => Some(HeartbeatStatus::Idle),
+        "running" => Some(HeartbeatStatus::Running),
+        "degraded" => Some(HeartbeatStatus::Degraded),
+        "failed" => Some(HeartbeatStatus::Failed),
+        _ => None,
+    }
+}
+
 fn usage(line: &Line<'_>) -> Usage {
     let count = |number: Num| number.count().unwrap_or(0);
     Usage {
@@ -115,5 +133,30 @@ fn usage(line: &Line<'_>) -> Usage {
         cache_read_tokens: count(line.cache_read_tokens),
         cache_write_tokens: count(line.cache_write_tokens),
         cost: line.cost_usd.get().and_then(Money::from_usd),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belay_kernel::Timestamp;
+
+    use super::*;
+    use crate::reader::{LINE_LIMIT, Reader};
+
+    #[test]
+    fn a_command_is_as_it_last_said_and_nonsense_changes_nothing() {
+        let mut reader = Reader::new(Box::new(Command), LINE_LIMIT);
+        assert_eq!(reader.status(), None);
+        for (status, expected) in [
+            ("idle", HeartbeatStatus::Idle),
+            ("asleep", HeartbeatStatus::Idle),
+            ("failed", HeartbeatStatus::Failed),
+            ("degraded", HeartbeatStatus::Degraded),
+            ("running", HeartbeatStatus::Running),
+        ] {
+            let line = format!("{{\"type\":\"agent.heartbeat\",\"status\":\"{status}\"}}\n");
+            reader.push(Timestamp::EPOCH, line.as_bytes(), &mut Vec::new());
+            assert_eq!(reader.status(), Some(expected), "{status}");
+        }
     }
 }

@@ -24,7 +24,8 @@ fn later_sources_win_and_each_setting_says_where_it_is_from() {
     let person = write(
         home.path(),
         "[server]\nport = 1\n[limits]\nidle = \"1m\"\nabsolute = \"2m\"\nlinger = \"3m\"\n\
-         [defaults]\nagent = \"claude\"\n[roles.builder]\nworkers = 2\nlimits = { idle = \"9m\" }\n",
+         [defaults]\nagent = \"claude\"\n\
+         [roles.builder]\nworkers = 2\nlimits = { idle = \"9m\" }\n",
     );
     let repository = write(top.path(), "[limits]\nabsolute = \"4m\"\nlinger = \"5m\"\n");
     let sources = Sources {

@@ -84,6 +84,25 @@ impl Live {
         }
     }
 
+    /// Asks something: the line at the bottom goes away, so that it does not overwrite what is
+    /// typed.
+    pub(super) fn ask(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_draw_target(ProgressDrawTarget::hidden());
+                note(&format!("\r\x1b[2K{text}"));
+            }
+            None => self.line(text),
+        }
+    }
+
+    /// It was answered: the line at the bottom comes back.
+    pub(super) fn answered(&self) {
+        if let Some(bar) = &self.bar {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
     /// What a plain command printed.
     pub(super) fn output(&self, bytes: &[u8]) {
         match &self.bar {

@@ -129,7 +129,7 @@ fn an_agent_gets_its_credentials_without_being_asked() {
     // In a container the agent need not be installed here.
     let task = built(
         &["x", "--agent", "claude", "--provider", "docker"],
-        &[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "other"), ("HOME", "/home/me")],
+        &[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "other"), ("HOME", "/nowhere")],
     )
     .unwrap();
     assert_eq!(task.environment.keys().collect::<Vec<_>>(), ["ANTHROPIC_API_KEY"]);

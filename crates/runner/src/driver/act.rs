@@ -1,6 +1,7 @@
 //! Acting for an attempt that is current: tree, files, sandbox, start, output, end.
 
 use belay_agent::{Agent, ConversationId, Launch};
+use belay_api::ATTEMPT_TOKEN;
 use belay_api::port::{Ending, Left, Port, Start};
 use belay_kernel::attempt::Phase;
 use belay_kernel::task::Plan;
@@ -15,7 +16,6 @@ use crate::files::Decided;
 use crate::launch::{self, Planned};
 use crate::mask::Secrets;
 use crate::shared::sleep;
-use crate::token_hash;
 use crate::workspace::{TreeError, Workspace};
 
 /// How often control is told that the preparation goes on.
@@ -108,7 +108,7 @@ fn refuse_without_isolation<C: Port, P: Provider, W>(
 }
 
 /// Waits for something of the preparation, and tells control meanwhile that it goes on.
-async fn preparing<C: Port, P: Provider, W: Workspace, T>(
+pub(super) async fn preparing<C: Port, P: Provider, W: Workspace, T>(
     attempt: &Attempt<'_, C, P, W>,
     part: impl Future<Output = T>,
 ) -> Result<T, Halt> {
@@ -143,7 +143,10 @@ fn decide<C: Port, P: Provider, W>(attempt: &Attempt<'_, C, P, W>) -> std::io::R
     }
     let assignment = attempt.assignment;
     let chance = &attempt.shared.chance;
-    let token = format!("belay_attempt_{:032x}{:032x}", chance.draw(), chance.draw());
+    // It names its attempt, so that whoever is shown it knows which row holds its hash.
+    let (task, number) = (assignment.who.task, assignment.who.attempt);
+    let (high, low) = (chance.draw(), chance.draw());
+    let token = format!("{ATTEMPT_TOKEN}{task}_{number}_{high:032x}{low:032x}");
     // A plain command has no conversation that could be resumed.
     let resumable = assignment.work.agent != Agent::Command.name() && assignment.plan == Plan::Same;
     let old = assignment.conversation.as_deref().filter(|_| resumable);
@@ -193,7 +196,7 @@ async fn start<C: Port, P: Provider, W: Workspace>(
         preparing(attempt, made).await?.map_err(|error| Halt::sandbox(&error))?;
     }
     let start = Start {
-        token_hash: token_hash(&decided.token),
+        token_hash: belay_api::token_hash(&decided.token),
         partial_output: agent.facts().partial_output,
     };
     attempt.say(|| attempt.shared.port.start(assignment.who, start.clone())).await?;

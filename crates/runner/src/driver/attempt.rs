@@ -21,8 +21,8 @@ pub(crate) enum Halt {
     /// It cannot go on, and control is to be told why.
     #[error("{0}")]
     Failed(Failed),
-    /// Control has less of the transcript than was thought: report again from there.
-    #[error("the transcript is durable up to {0} only")]
+    /// Control has less or more of the transcript than was thought: report again from there.
+    #[error("the transcript is durable up to {0}")]
     Realign(u64),
 }
 

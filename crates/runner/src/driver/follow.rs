@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn};
 use belay_api::port::{Asked, Port};
+use belay_kernel::attempt::Phase;
 use belay_kernel::{Cause, QuestionId, Span};
 use belay_sandbox::{End, EndReason, Error, More, Output, Provider, Refusal};
 use tokio::sync::mpsc;
@@ -73,6 +74,7 @@ pub(super) async fn live<C: Port, P: Provider, W: Workspace>(
             items,
             talk: Some(Talk::new(journal, stdin, ticket)?),
             errors: 0,
+            told: attempt.assignment.phase == Phase::Claimed,
         };
         let both = async {
             tokio::try_join!(
@@ -100,7 +102,8 @@ pub(super) async fn drain<C: Port, P: Provider, W: Workspace>(
         let reading = Reading::new(run.agent, run.launch, run.secrets, from, journal.answers());
         let (items, reported) = mpsc::channel(AHEAD);
         let provider = attempt.provider()?;
-        let follow = Follow { attempt, provider, reading, items, talk: None, errors: 0 };
+        let follow =
+            Follow { attempt, provider, reading, items, talk: None, errors: 0, told: true };
         let both =
             async { tokio::try_join!(biased; follow.run(None), report(attempt, from, reported)) };
         match both.await {
@@ -157,6 +160,8 @@ struct Follow<'a, 'b, C, P, W> {
     /// Nothing if the sandbox has ended and is only read.
     talk: Option<Talk<'a>>,
     errors: u32,
+    /// Whether control knows that there is nothing that was printed before and is not told.
+    told: bool,
 }
 
 impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
@@ -199,6 +204,10 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
             && let Some(talk) = &mut self.talk
         {
             talk.quiet_since = Instant::now();
+        }
+        if output.chunks.is_empty() && !self.told {
+            self.told = true;
+            hand(&self.items, Item::CaughtUp).await?;
         }
         for chunk in &output.chunks {
             for item in self.reading.take(chunk) {

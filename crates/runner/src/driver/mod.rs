@@ -66,6 +66,14 @@ pub(crate) async fn drive<C: Port, P: Provider, W: Workspace>(
     terminate::terminate(&Attempt::new(&shared, &assignment)).await;
 }
 
+/// Brings the termination of an attempt about that nobody drives any more.
+pub(crate) async fn end<C: Port, P: Provider, W: Workspace>(
+    shared: Arc<Shared<C, P, W>>,
+    assignment: Assignment,
+) {
+    terminate::terminate(&Attempt::new(&shared, &assignment)).await;
+}
+
 /// Finds out what became of a push that nobody has settled.
 pub(crate) async fn settle<C: Port, P: Provider, W: Workspace>(
     shared: Arc<Shared<C, P, W>>,

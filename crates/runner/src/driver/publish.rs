@@ -5,15 +5,15 @@ use belay_kernel::publish::{CommitId, Push, PushOutcome, Remote, Settling, settl
 use belay_kernel::{Cause, Span};
 use belay_sandbox::Provider;
 
-use super::act::{found_again, unprepared};
+use super::act::{found_again, preparing, unprepared};
 use super::attempt::{Attempt, Halt, chain};
 use super::finish::summary;
 use crate::launch::tree_request;
 use crate::mask::Secrets;
 use crate::publish::Said;
 use crate::shared::Backoff;
-use crate::token_hash;
 use crate::workspace::{Tree, Workspace};
+use belay_api::token_hash;
 
 /// How often the remote is asked for X before the attempt is given up.
 const LOOKS: u32 = 4;
@@ -83,7 +83,10 @@ pub(super) async fn again<C: Port, P: Provider, W: Workspace>(
         let why = "there is no kept work that could be published again";
         return Err(Halt::failed(Cause::Configuration, why));
     };
-    let tree = locate(attempt).await?;
+    // The commit must be here: a push that cannot be made would be settled by a fence.
+    let want = tree_request(attempt.assignment);
+    let prepared = preparing(attempt, attempt.shared.workspace.prepare(&want)).await?;
+    let tree = prepared.map_err(|error| unprepared(&error))?;
     // Nobody has this token: no agent is run.
     let token = format!("{:032x}", attempt.shared.chance.draw());
     let start = belay_api::port::Start { token_hash: token_hash(&token), partial_output: true };

@@ -66,9 +66,10 @@ impl Reading {
 
     /// How the agent is, as far as its own words tell.
     pub(super) fn status(&self) -> HeartbeatStatus {
-        match (self.agent, self.reader.turn()) {
-            (Agent::Command, _) | (_, Turn::Open) => HeartbeatStatus::Running,
-            (_, Turn::Waiting | Turn::Ended(_)) => HeartbeatStatus::Idle,
+        match (self.reader.status(), self.agent, self.reader.turn()) {
+            (Some(said), ..) => said,
+            (None, Agent::Command, _) | (None, _, Turn::Open) => HeartbeatStatus::Running,
+            (None, _, Turn::Waiting | Turn::Ended(_)) => HeartbeatStatus::Idle,
         }
     }
 

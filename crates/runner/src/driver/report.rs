@@ -33,6 +33,8 @@ pub(super) enum Item {
     Ask(Asked),
     /// An answer was handed to the agent.
     Delivered(QuestionId),
+    /// Everything that was printed while nobody listened has been read.
+    CaughtUp,
 }
 
 /// Reports what comes, until nothing more does. `from` is how much is durable.
@@ -49,7 +51,9 @@ pub(super) async fn report<C: Port, P: Provider, W: Sync>(
         let said = loop {
             match next {
                 Some(Item::Output { bytes, seen }) => pending.add(bytes, seen),
-                Some(said @ (Item::Ask(_) | Item::Delivered(_))) => break Some(said),
+                Some(said @ (Item::Ask(_) | Item::Delivered(_) | Item::CaughtUp)) => {
+                    break Some(said);
+                }
                 None => break None,
             }
             if pending.bytes.len() >= MOST {
@@ -62,6 +66,11 @@ pub(super) async fn report<C: Port, P: Provider, W: Sync>(
             Some(Item::Ask(asked)) => attempt.say(|| port.ask(who, asked.clone())).await?,
             Some(Item::Delivered(question)) => {
                 attempt.say(|| port.delivered(who, question)).await?;
+            }
+            Some(Item::CaughtUp) => {
+                // Nothing new, but control may judge silence from here on.
+                let nothing = Report { from: pending.from, ..Report::default() };
+                attempt.say(|| port.report(who, nothing.clone())).await?;
             }
             Some(Item::Output { .. }) | None => {}
         }
@@ -95,7 +104,8 @@ impl Pending {
             let end = report.from + report.bytes.len() as u64;
             let (port, who) = (&attempt.shared.port, attempt.assignment.who);
             let answer = attempt.say(|| port.report(who, report.clone())).await?;
-            if answer.next < self.from {
+            // More than was ever sent is durable where a report of an earlier runner came late.
+            if answer.next < self.from || answer.next > end {
                 return Err(Halt::Realign(answer.next));
             }
             if answer.next == self.from && end > self.from {

@@ -8,7 +8,7 @@ use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_sandbox::{Error, Provider, Refusal};
 
 use super::act::found_again;
-use super::attempt::{Attempt, Halt, chain};
+use super::attempt::{Attempt, chain};
 use super::follow;
 use crate::mask::Secrets;
 use crate::shared::{Backoff, sleep};
@@ -23,13 +23,14 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
     let mut saga = begun.unwrap_or_else(|| Termination::begin(Storage::Outlives));
     let mut backoff = patience();
     while saga.step != Step::Done {
-        let (went, found) = match perform(attempt, saga.step).await {
-            Ok(done) => done,
-            Err(Over) => return,
-        };
+        let (went, found) = perform(attempt, saga.step).await;
         let stepped = Stepped { step: saga.step, went, found };
         let Some(next) = say(attempt, &stepped).await else { return };
         if next == saga {
+            if matches!(saga.step, Step::Settle | Step::Tell) {
+                // Control does these itself, when it does.
+                return;
+            }
             backoff.wait().await;
         } else {
             backoff = patience();
@@ -41,9 +42,6 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
 const fn patience() -> Backoff {
     Backoff::new(Span::from_secs(1), Span::from_secs(30))
 }
-
-/// Control has nothing more to do with this attempt.
-struct Over;
 
 /// Tells control how a step went; nothing if the saga is over as far as control is concerned.
 async fn say<C: Port, P: Provider, W: Workspace>(
@@ -65,10 +63,10 @@ async fn say<C: Port, P: Provider, W: Workspace>(
 async fn perform<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     step: Step,
-) -> Result<(Went, Found), Over> {
-    let Ok(provider) = attempt.provider() else { return Ok((Went::Impossible, Found::Nothing)) };
+) -> (Went, Found) {
+    let Ok(provider) = attempt.provider() else { return (Went::Impossible, Found::Nothing) };
     let fence = &attempt.fence;
-    Ok(match step {
+    match step {
         Step::Freeze => match provider.pause(fence).await {
             Ok(()) => (Went::Done, Found::Nothing),
             // What cannot be frozen, or is gone, is read as it is.
@@ -80,17 +78,39 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
                 let processes = u32::try_from(receipt.killed_count).unwrap_or(u32::MAX);
                 (Went::Done, Found::Dead { processes })
             }
-            Err(error) => failed(attempt, step, &error),
+            Err(error) => match ended_already(attempt, provider, &error).await {
+                Some(processes) => (Went::Done, Found::Dead { processes }),
+                None => failed(attempt, step, &error),
+            },
         },
-        Step::SaveTranscript => save_transcript(attempt, provider).await?,
+        Step::SaveTranscript => save_transcript(attempt, provider).await,
         Step::SaveTree => save_tree(attempt).await,
         Step::Destroy => match provider.destroy(fence).await {
             Ok(()) | Err(Error::Refused(Refusal::NotFound { .. })) => (Went::Done, Found::Nothing),
-            Err(error) => failed(attempt, step, &error),
+            // Its remains are the sweep's.
+            Err(error) => match ended_already(attempt, provider, &error).await {
+                Some(_) => (Went::Done, Found::Nothing),
+                None => failed(attempt, step, &error),
+            },
         },
         // Control's own steps: it says what follows.
         Step::Settle | Step::Tell | Step::Done => (Went::Done, Found::Nothing),
-    })
+    }
+}
+
+/// How many processes were killed of a sandbox that is over, although a newer attempt of its
+/// session has taken the right to end it: its lease ran out, and so it ended itself.
+async fn ended_already<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    provider: &P,
+    error: &Error,
+) -> Option<u32> {
+    let Some(Refusal::Fenced { .. }) = error.refusal() else { return None };
+    match provider.end(attempt.fence.sandbox).await {
+        Ok(end) => end.map(|end| u32::try_from(end.receipt.killed_count).unwrap_or(u32::MAX)),
+        Err(Error::Refused(Refusal::NotFound { .. })) => Some(0),
+        Err(_) => None,
+    }
 }
 
 fn failed<C: Port, P: Provider, W>(
@@ -106,18 +126,18 @@ fn failed<C: Port, P: Provider, W>(
 async fn save_transcript<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     provider: &P,
-) -> Result<(Went, Found), Over> {
+) -> (Went, Found) {
     let assignment = attempt.assignment;
-    let nothing = Ok((Went::Done, Found::Nothing));
+    let nothing = (Went::Done, Found::Nothing);
     let Some((agent, launch, decided)) = found_again(attempt) else { return nothing };
     match provider.end(attempt.fence.sandbox).await {
         Err(Error::Refused(Refusal::NotFound { .. })) if !attempt.files.is_started() => {
             return nothing;
         }
         Err(Error::Refused(Refusal::NotFound { .. })) => {
-            return Ok((Went::Done, lost(assignment.acknowledged, UNKNOWN_END)));
+            return (Went::Done, lost(assignment.acknowledged, UNKNOWN_END));
         }
-        Err(error) => return Ok(failed(attempt, Step::SaveTranscript, &error)),
+        Err(error) => return failed(attempt, Step::SaveTranscript, &error),
         Ok(_) => {}
     }
     let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
@@ -127,12 +147,9 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
         Ok(ended) => {
             let length = ended.end.output_bytes;
             let seal = TranscriptSeal { length, hash: String::new(), missing: ended.missing };
-            Ok((Went::Done, Found::Transcript(seal)))
+            (Went::Done, Found::Transcript(seal))
         }
-        Err(Halt::Fenced | Halt::Refused(_)) => Err(Over),
-        Err(halt @ (Halt::Failed(_) | Halt::Realign(_))) => {
-            Ok(failed(attempt, Step::SaveTranscript, &halt))
-        }
+        Err(halt) => failed(attempt, Step::SaveTranscript, &halt),
     }
 }
 

@@ -44,19 +44,34 @@ impl Arg {
         }
     }
 
-    fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+    fn value(&self) -> &(dyn ToSql + Sync) {
         match self {
-            Self::Int(number) => (number, Type::INT8),
-            Self::Text(text) => (text, Type::TEXT),
-            Self::Ints(numbers) => (numbers, Type::INT8_ARRAY),
-            Self::Texts(texts) => (texts, Type::TEXT_ARRAY),
+            Self::Int(number) => number,
+            Self::Text(text) => text,
+            Self::Ints(numbers) => numbers,
+            Self::Texts(texts) => texts,
+        }
+    }
+
+    /// Its type.
+    pub(super) const fn kind(&self) -> Type {
+        match self {
+            Self::Int(_) => Type::INT8,
+            Self::Text(_) => Type::TEXT,
+            Self::Ints(_) => Type::INT8_ARRAY,
+            Self::Texts(_) => Type::TEXT_ARRAY,
         }
     }
 }
 
+/// The parameters, as a statement that was parsed before wants them.
+pub(super) fn values(args: &[Arg]) -> Vec<&(dyn ToSql + Sync)> {
+    args.iter().map(Arg::value).collect()
+}
+
 /// The parameters with their types, as an unnamed statement wants them.
 pub(super) fn typed(args: &[Arg]) -> Vec<(&(dyn ToSql + Sync), Type)> {
-    args.iter().map(Arg::typed).collect()
+    args.iter().map(|arg| (arg.value(), arg.kind())).collect()
 }
 
 /// The SQL type of an array of a column's values.

@@ -3,16 +3,15 @@
 //! Rows are locked in one order over all tables, so that transactions wait for each other and do
 //! not deadlock. A row that two decisions of the batch change is written once, with its last value.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use belay_kernel::Revision;
 use futures_util::future::join_all;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use super::args::{Arg, array_of, cell, typed};
-use super::link::{Link, Trouble};
-use crate::cell::Cell;
+use super::args::{Arg, cell};
+use super::link::{Link, Ready, Session, Trouble};
 use crate::commit::{ABSENT, Answered, Change, Commit, Committed, replay};
 use crate::lease::{LeaseAct, LeaseWrite};
 use crate::open::draw;
@@ -46,7 +45,7 @@ impl From<Trouble> for Broken {
 
 /// A statement with its parameters.
 pub(super) struct Statement {
-    sql: String,
+    sql: Cow<'static, str>,
     args: Vec<Arg>,
 }
 
@@ -71,7 +70,7 @@ pub(super) struct Known {
 }
 
 /// Locks every row that a decision read or changes, table by table in order.
-pub(super) async fn lock(client: &Client, commits: &[&Commit]) -> Result<Known, Trouble> {
+pub(super) async fn lock(client: &Session, commits: &[&Commit]) -> Result<Known, Trouble> {
     let mut tables: BTreeMap<usize, (&'static Table, BTreeSet<Key>, bool)> = BTreeMap::new();
     for commit in commits {
         let read = commit.expect.iter().map(|(key, _)| (key.clone(), false));
@@ -86,82 +85,79 @@ pub(super) async fn lock(client: &Client, commits: &[&Commit]) -> Result<Known, 
     let deletes = commits
         .iter()
         .any(|commit| commit.changes.iter().any(|(change, _)| matches!(change, Change::Delete(_))));
-    let looks = tables.into_values().map(|(table, keys, writes)| {
-        let strength = match (deletes, writes) {
-            (true, _) => "FOR UPDATE",
-            (false, true) => "FOR NO KEY UPDATE",
-            (false, false) => "FOR SHARE",
-        };
-        lock_table(client, table, keys, strength)
-    });
-    let requests = requests(client, commits);
-    let (found, requests) = tokio::join!(join_all(looks), requests);
+    let looks: Vec<(&'static Table, Statement)> = tables
+        .into_values()
+        .map(|(table, keys, writes)| {
+            let sql = match (deletes, writes) {
+                (true, _) => &table.many.lock_to_remove,
+                (false, true) => &table.many.lock_to_change,
+                (false, false) => &table.many.lock_to_read,
+            };
+            (table, Statement::new(sql, key_args(table, keys.iter())))
+        })
+        .collect();
+    let requests = requests(commits);
+    let statements: Vec<&Statement> = looks.iter().map(|(_, one)| one).chain(&requests).collect();
+    let mut found = ask_all(client, &statements).await?.into_iter();
     let mut revisions = HashMap::new();
-    for table in found {
-        revisions.extend(table?);
+    for ((table, _), rows) in looks.iter().zip(&mut found) {
+        for row in rows {
+            let cells: Result<Vec<_>, _> =
+                (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
+            let revision: i64 = row.try_get(table.key)?;
+            revisions.insert(Key { table, cells: cells? }, Revision(revision.unsigned_abs()));
+        }
     }
-    Ok(Known { revisions, requests: requests? })
+    let requests = found.next().map_or_else(|| Ok(HashMap::new()), answers)?;
+    Ok(Known { revisions, requests })
 }
 
-async fn lock_table(
-    client: &Client,
-    table: &'static Table,
-    keys: BTreeSet<Key>,
-    strength: &str,
-) -> Result<Vec<(Key, Revision)>, Trouble> {
-    let (matches, args) = key_arrays(table, keys.iter());
-    let list = table.key_list();
-    let sql = format!(
-        "SELECT {list}, revision FROM {} WHERE {matches} \
-         ORDER BY {list} {strength}",
-        table.name
-    );
-    let rows = client.query_typed(&sql, &typed(&args)).await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows {
-        let cells: Result<Vec<_>, _> =
-            (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
-        let revision: i64 = row.try_get(table.key)?;
-        found.push((Key { table, cells: cells? }, Revision(revision.unsigned_abs())));
-    }
-    Ok(found)
+/// Sends statements one after the other without waiting, and gives the rows of each.
+async fn ask_all(
+    client: &Session,
+    statements: &[&Statement],
+) -> Result<Vec<Vec<tokio_postgres::Row>>, Trouble> {
+    let ready = ready_all(client, statements).await?;
+    let asked = statements.iter().zip(&ready).map(|(one, ready)| async move {
+        client.query_ready(ready, &one.sql, &one.args).await.map_err(Trouble::from)
+    });
+    join_all(asked).await.into_iter().collect()
 }
 
-/// A condition on the key columns, and its arrays. A key of one column is compared with the array
-/// itself, which is an index scan whatever the planner thinks of the table.
+async fn ready_all(client: &Session, statements: &[&Statement]) -> Result<Vec<Ready>, Trouble> {
+    let ready = join_all(statements.iter().map(|one| client.ready(&one.sql, &one.args))).await;
+    ready.into_iter().map(|ready| ready.map_err(Trouble::from)).collect()
+}
+
+/// A condition on the key columns, and its arrays.
 pub(super) fn key_arrays<'a>(
     table: &Table,
     keys: impl Iterator<Item = &'a Key> + Clone,
 ) -> (String, Vec<Arg>) {
-    let mut args = Vec::with_capacity(table.key);
-    let mut places = Vec::with_capacity(table.key);
-    for index in 0..table.key {
-        let kind = table.columns[index].kind;
-        args.push(Arg::column(kind, keys.clone().map(|key| &key.cells[index])));
-        places.push(format!("${}::{}", index + 1, array_of(kind)));
-    }
-    let list = table.key_list();
-    let condition = match places.as_slice() {
-        [place] => format!("{list} = ANY({place})"),
-        places => format!("({list}) IN (SELECT * FROM unnest({}))", places.join(", ")),
-    };
-    (condition, args)
+    (table.many.matches.clone(), key_args(table, keys))
 }
 
-async fn requests(
-    client: &Client,
-    commits: &[&Commit],
-) -> Result<HashMap<(String, String), Answered>, Trouble> {
+fn key_args<'a>(table: &Table, keys: impl Iterator<Item = &'a Key> + Clone) -> Vec<Arg> {
+    let column = |index: usize| {
+        Arg::column(table.columns[index].kind, keys.clone().map(|key| &key.cells[index]))
+    };
+    (0..table.key).map(column).collect()
+}
+
+fn requests(commits: &[&Commit]) -> Option<Statement> {
     let asked: Vec<_> = commits.iter().filter_map(|commit| commit.request.as_ref()).collect();
     if asked.is_empty() {
-        return Ok(HashMap::new());
+        return None;
     }
     let principals = asked.iter().map(|one| Some(one.principal.clone())).collect();
     let keys = asked.iter().map(|one| Some(one.key.clone())).collect();
-    let args = [Arg::Texts(principals), Arg::Texts(keys)];
+    let args = vec![Arg::Texts(principals), Arg::Texts(keys)];
     let sql = "SELECT principal, key, body_hash, answer, at FROM requests
         WHERE (principal, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))";
-    let rows = client.query_typed(sql, &typed(&args)).await?;
+    Some(Statement::new(sql, args))
+}
+
+fn answers(rows: Vec<tokio_postgres::Row>) -> Result<HashMap<(String, String), Answered>, Trouble> {
     let mut found = HashMap::new();
     for row in rows {
         let at = belay_kernel::Timestamp::from_millis(row.try_get(4)?);
@@ -234,7 +230,7 @@ impl<'a> Left<'a> {
 
 /// Judges, writes and commits; the transaction is begun and everything that was read is locked.
 pub(super) async fn finish(
-    client: &Client,
+    client: &Session,
     commits: &[&Commit],
     known: Known,
 ) -> Result<Vec<Committed>, Broken> {
@@ -248,9 +244,15 @@ pub(super) async fn finish(
     statements.extend(leases(&left));
     statements.extend(super::group::appended(&left.done));
     statements.push(Statement::new(MARK, vec![Arg::text(&batch)]));
-    let written = join_all(statements.iter().map(|statement| async {
-        client.execute_typed(&statement.sql, &typed(&statement.args)).await
-    }));
+    let statements: Vec<&Statement> = statements.iter().collect();
+    let ready = match ready_all(client, &statements).await {
+        Ok(ready) => ready,
+        Err(trouble) => return Link::close(client, Err(trouble)).await.map_err(Broken::from),
+    };
+    let written =
+        join_all(statements.iter().zip(&ready).map(|(one, ready)| async move {
+            client.execute_ready(ready, &one.sql, &one.args).await
+        }));
     // All of it goes out at once; COMMIT of a transaction that failed is a rollback.
     let (written, committed) = tokio::join!(written, client.batch_execute("COMMIT"));
     let failed = written.into_iter().find_map(Result::err);
@@ -324,11 +326,11 @@ fn rows(left: &Left<'_>) -> Vec<Statement> {
         let table = keys[0].table;
         let (matches, args) = key_arrays(table, keys.iter().copied());
         let sql = format!("DELETE FROM {} WHERE {matches}", table.name);
-        statements.push(Statement { sql, args });
+        statements.push(Statement { sql: sql.into(), args });
         if let Some(kind) = table.lease_kind() {
             let subjects = Arg::column(table.columns[0].kind, keys.iter().map(|key| &key.cells[0]));
             statements.push(Statement {
-                sql: "DELETE FROM leases WHERE kind = $1 AND subject = ANY($2)".to_owned(),
+                sql: "DELETE FROM leases WHERE kind = $1 AND subject = ANY($2)".into(),
                 args: vec![Arg::text(kind), subjects],
             });
         }
@@ -344,44 +346,17 @@ enum Write {
 
 fn write_many(rows: &[(&Row, Revision)], write: Write) -> Statement {
     let table = rows[0].0.table;
-    let revisions: Vec<Cell> = rows
-        .iter()
-        .map(|(_, revision)| Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX)))
-        .collect();
     let mut args = Vec::with_capacity(table.columns.len() + 1);
-    let mut places = Vec::with_capacity(table.columns.len() + 1);
     for (index, column) in table.columns.iter().enumerate() {
         args.push(Arg::column(column.kind, rows.iter().map(|(row, _)| &row.cells[index])));
-        places.push(format!("${}::{}", index + 1, array_of(column.kind)));
     }
-    args.push(Arg::column(crate::cell::Kind::Int, revisions.iter()));
-    places.push(format!("${}::bigint[]", args.len()));
-    let (columns, places) = (table.column_list(), places.join(", "));
+    let revision = |revision: Revision| Some(i64::try_from(revision.0).unwrap_or(i64::MAX));
+    args.push(Arg::Ints(rows.iter().map(|(_, last)| revision(*last)).collect()));
     let sql = match write {
-        Write::Insert => format!(
-            "INSERT INTO {} ({columns}, revision) SELECT * FROM unnest({places})",
-            table.name
-        ),
-        Write::Update => {
-            let sets: Vec<_> = table.columns[table.key..]
-                .iter()
-                .map(|column| format!("{0} = v.{0}", column.name))
-                .collect();
-            let keys: Vec<_> = table.columns[..table.key]
-                .iter()
-                .map(|column| format!("t.{0} = v.{0}", column.name))
-                .collect();
-            let comma = if sets.is_empty() { "" } else { ", " };
-            format!(
-                "UPDATE {} t SET {}{comma}revision = v.revision \
-                 FROM unnest({places}) AS v({columns}, revision) WHERE {}",
-                table.name,
-                sets.join(", "),
-                keys.join(" AND ")
-            )
-        }
+        Write::Insert => &table.many.insert,
+        Write::Update => &table.many.update,
     };
-    Statement { sql, args }
+    Statement::new(sql, args)
 }
 
 /// Leases in rounds, so that no round names a holder twice.
@@ -446,7 +421,7 @@ fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
                 fence = excluded.fence, mode = excluded.mode, open = 1
             WHERE l.open = 0 OR l.fence <> excluded.fence OR l.mode <> excluded.mode
                 OR l.until < excluded.until";
-        statements.push(Statement { sql: sql.to_owned(), args });
+        statements.push(Statement::new(sql, args));
     }
     let closes = "UPDATE leases SET open = 0 WHERE open = 1 AND (kind, subject, number) IN
         (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
@@ -461,14 +436,14 @@ fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
                 Arg::Texts(holders.iter().map(|one| Some(one.1.clone())).collect()),
                 Arg::Ints(holders.iter().map(|one| Some(one.2)).collect()),
             ];
-            statements.push(Statement { sql: sql.to_owned(), args });
+            statements.push(Statement::new(sql, args));
         }
     }
     statements
 }
 
 impl Statement {
-    pub(super) fn new(sql: &str, args: Vec<Arg>) -> Self {
-        Self { sql: sql.to_owned(), args }
+    pub(super) const fn new(sql: &'static str, args: Vec<Arg>) -> Self {
+        Self { sql: Cow::Borrowed(sql), args }
     }
 }

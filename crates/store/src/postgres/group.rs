@@ -5,11 +5,13 @@
 //! breaks it is refused, the others are done.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::args::{Arg, typed};
+use super::args::Arg;
 use super::batch::{self, Broken, Statement};
 use super::link::{Link, Trouble, patiently, transact};
 use crate::commit::{Change, Commit, Committed};
@@ -17,8 +19,11 @@ use crate::refusal::Failure;
 
 /// At most so many decisions in one transaction.
 const BATCH: usize = 512;
-/// So many transactions at once.
-const COMMITTERS: usize = 3;
+/// So many transactions at once. What a transaction costs is mostly its statements, not its rows:
+/// few large ones are better than many small ones. The second one works while the first is synced.
+const COMMITTERS: usize = 2;
+/// Whoever finds another transaction under way waits for company. A caller alone never waits.
+const LINGER: Duration = Duration::from_millis(1);
 /// A decision that finds a row where there was none looks again, at most so often.
 const RACES: usize = 5;
 
@@ -37,12 +42,16 @@ impl Committers {
     pub(super) fn start(link: Arc<Link>, bell: Arc<Notify>) -> Self {
         let (queue, jobs) = mpsc::channel(4_096);
         let jobs = Arc::new(Mutex::new(jobs));
+        let busy = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
         for _ in 0..COMMITTERS {
             let (link, jobs, bell) = (Arc::clone(&link), Arc::clone(&jobs), Arc::clone(&bell));
+            let busy = Arc::clone(&busy);
             tasks.spawn(async move {
-                while let Some(group) = gather(&jobs).await {
+                while let Some(group) = gather(&jobs, &busy).await {
+                    busy.fetch_add(1, Ordering::SeqCst);
                     serve(&link, group).await;
+                    busy.fetch_sub(1, Ordering::SeqCst);
                     bell.notify_one();
                 }
             });
@@ -58,9 +67,12 @@ impl Committers {
 }
 
 /// The first job that waits, and whatever else does.
-async fn gather(jobs: &Mutex<mpsc::Receiver<Job>>) -> Option<Vec<Job>> {
+async fn gather(jobs: &Mutex<mpsc::Receiver<Job>>, busy: &AtomicUsize) -> Option<Vec<Job>> {
     let mut jobs = jobs.lock().await;
     let first = jobs.recv().await?;
+    if busy.load(Ordering::SeqCst) > 0 {
+        tokio::time::sleep(LINGER).await;
+    }
     let mut count = first.commits.len();
     let mut group = vec![first];
     while count < BATCH {
@@ -185,10 +197,9 @@ async fn attempt(
 /// transaction is still under way this waits for its end, and after this it can never commit.
 async fn was_committed(link: &Link, batch: &str) -> Result<bool, Trouble> {
     let args = [Arg::text(batch)];
-    let args = typed(&args);
     // A mark of ours whose own reply was lost looks like the batch's: the answer is then unknown.
     let marked: Result<u64, Failure> = transact!(link, close_once, |client| async {
-        Ok::<_, Trouble>(client.execute_typed(batch::MARK, &args).await?)
+        Ok::<_, Trouble>(client.execute(batch::MARK, &args).await?)
     });
     marked.map(|marked| marked == 0).map_err(Trouble::Failed)
 }

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Error, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{PostgresOptions, tls};
+use super::args::{Arg, typed, values};
+use super::{PostgresOptions, Sessions, route, tls};
 use crate::open::OpenError;
 use crate::refusal::Failure;
 
@@ -20,7 +21,74 @@ pub(super) struct Link {
     config: Config,
     connector: MakeRustlsConnect,
     begin: String,
+    /// Whether sessions are our own, so that something can be kept in them.
+    own: bool,
     pub(super) options: PostgresOptions,
+}
+
+/// A connection, and whether statements can be kept in its session.
+pub(super) struct Session {
+    object: Object,
+    own: bool,
+}
+
+/// A statement that was parsed before, or one that is parsed whenever it is run.
+pub(super) enum Ready {
+    Named(tokio_postgres::Statement),
+    Unnamed,
+}
+
+impl Session {
+    /// Parses a statement where it can be kept. Statements that are sent one after the other
+    /// without waiting are all made ready before the first one, or their order would be lost.
+    pub(super) async fn ready(&self, sql: &str, args: &[Arg]) -> Result<Ready, Error> {
+        if !self.own {
+            return Ok(Ready::Unnamed);
+        }
+        let types: Vec<_> = args.iter().map(Arg::kind).collect();
+        self.object.prepare_typed_cached(sql, &types).await.map(Ready::Named)
+    }
+
+    /// Runs a statement that gives rows.
+    pub(super) async fn query(&self, sql: &str, args: &[Arg]) -> Result<Vec<Row>, Error> {
+        let ready = self.ready(sql, args).await?;
+        self.query_ready(&ready, sql, args).await
+    }
+
+    /// Runs a statement; how many rows it touched.
+    pub(super) async fn execute(&self, sql: &str, args: &[Arg]) -> Result<u64, Error> {
+        let ready = self.ready(sql, args).await?;
+        self.execute_ready(&ready, sql, args).await
+    }
+
+    pub(super) async fn query_ready(
+        &self,
+        ready: &Ready,
+        sql: &str,
+        args: &[Arg],
+    ) -> Result<Vec<Row>, Error> {
+        match ready {
+            Ready::Named(statement) => self.object.query(statement, &values(args)).await,
+            Ready::Unnamed => self.object.query_typed(sql, &typed(args)).await,
+        }
+    }
+
+    pub(super) async fn execute_ready(
+        &self,
+        ready: &Ready,
+        sql: &str,
+        args: &[Arg],
+    ) -> Result<u64, Error> {
+        match ready {
+            Ready::Named(statement) => self.object.execute(statement, &values(args)).await,
+            Ready::Unnamed => self.object.execute_typed(sql, &typed(args)).await,
+        }
+    }
+
+    /// Runs a text without parameters.
+    pub(super) async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
+        self.object.batch_execute(sql).await
+    }
 }
 
 /// What went wrong, by what can be done about it.
@@ -34,8 +102,8 @@ pub(super) enum Trouble {
     Failed(Failure),
 }
 
-impl From<tokio_postgres::Error> for Trouble {
-    fn from(error: tokio_postgres::Error) -> Self {
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
         let Some(state) = error.code() else {
             return Self::Lost(describe(&error));
         };
@@ -64,57 +132,69 @@ impl From<Failure> for Trouble {
     }
 }
 
-fn describe(error: &tokio_postgres::Error) -> String {
+fn describe(error: &Error) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 impl Link {
     pub(super) fn new(options: PostgresOptions) -> Result<Self, OpenError> {
-        let mut config: Config = options
-            .url
-            .parse()
-            .map_err(|error: tokio_postgres::Error| OpenError::Address(describe(&error)))?;
+        let mut config: Config =
+            options.url.parse().map_err(|error: Error| OpenError::Address(describe(&error)))?;
         config.connect_timeout(CONNECT).keepalives_idle(Duration::from_secs(30));
         if config.get_application_name().is_none() {
             config.application_name("belay");
         }
         let connector = tls::connector(options.root_certificates.as_deref())?;
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), connector.clone(), recycling);
-        let pool = Pool::builder(manager)
-            .max_size(options.connections)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(options.patience))
-            .create_timeout(Some(CONNECT))
-            .recycle_timeout(Some(CONNECT))
-            .build()
-            .map_err(|error| OpenError::Address(error.to_string()))?;
-        let ms = options.statement_timeout.as_millis();
+        let pool = pool(&config, &connector, &options)?;
         // Settings are the transaction's own: a pooler may give the next one another connection.
-        // Every statement goes by a key or an index; a table that was never analysed must not tempt
-        // the planner to read it whole, nor to compile a plan that runs once.
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {ms}; \
-             SET LOCAL idle_in_transaction_session_timeout = {ms}; \
-             SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
-             SET LOCAL enable_seqscan = off"
-        );
-        Ok(Self { pool, config, connector, begin, options })
+        let set: Vec<_> = settings(&options)
+            .iter()
+            .filter(|(name, _)| *name != "plan_cache_mode")
+            .map(|(name, value)| format!("SET LOCAL {name} = {value}"))
+            .collect();
+        let begin = format!("{BEGIN}; {}", set.join("; "));
+        Ok(Self { pool, config, connector, begin, own: false, options })
+    }
+
+    /// Finds out whether sessions are our own, and makes use of it if they are.
+    pub(super) async fn find_route(&mut self) -> Result<(), OpenError> {
+        self.own = match self.options.sessions {
+            Sessions::Own => true,
+            Sessions::Shared => false,
+            Sessions::FindOut => route::is_direct(&self.config, &self.connector).await,
+        };
+        if !self.own {
+            return Ok(());
+        }
+        let mut config = self.config.clone();
+        let mut words = config.get_options().unwrap_or_default().to_owned();
+        for (name, value) in settings(&self.options) {
+            words += &format!(" -c {name}={value}");
+        }
+        config.options(&words);
+        self.pool = pool(&config, &self.connector, &self.options)?;
+        self.begin = BEGIN.to_owned();
+        Ok(())
+    }
+
+    /// Whether sessions are our own.
+    pub(super) const fn is_own(&self) -> bool {
+        self.own
     }
 
     /// A connection from the pool.
-    pub(super) async fn client(&self) -> Result<Object, Trouble> {
-        self.pool.get().await.map_err(|error| Trouble::Lost(error.to_string()))
+    pub(super) async fn client(&self) -> Result<Session, Trouble> {
+        let object = self.pool.get().await;
+        let object = object.map_err(|error| Trouble::Lost(error.to_string()))?;
+        Ok(Session { object, own: self.own })
     }
 
     /// A connection of its own, beside the pool.
     pub(super) async fn own_connection(
         &self,
-    ) -> Result<
-        (Client, tokio_postgres::Connection<tokio_postgres::Socket, TlsStream>),
-        tokio_postgres::Error,
-    > {
+    ) -> Result<(Client, tokio_postgres::Connection<tokio_postgres::Socket, TlsStream>), Error>
+    {
         self.config.connect(self.connector.clone()).await
     }
 
@@ -131,7 +211,7 @@ impl Link {
 
     /// Ends a transaction that may be begun again: looking, and taking what is handed out at least
     /// once.
-    pub(super) async fn close<T>(client: &Client, done: Result<T, Trouble>) -> Result<T, Trouble> {
+    pub(super) async fn close<T>(client: &Session, done: Result<T, Trouble>) -> Result<T, Trouble> {
         match done {
             Ok(done) => {
                 client.batch_execute("COMMIT").await?;
@@ -146,7 +226,7 @@ impl Link {
 
     /// Ends a transaction that must not be done twice: a reply that is lost now is unknown.
     pub(super) async fn close_once<T>(
-        client: &Client,
+        client: &Session,
         done: Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         let ready = done.is_ok();
@@ -155,6 +235,42 @@ impl Link {
             other => other,
         }
     }
+}
+
+/// What begins a transaction, besides its settings.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// What every transaction runs under. Every statement goes by a key or an index: a table that was
+/// never analysed must not tempt the planner to read it whole, nor to compile what runs once. Plans
+/// are made for the arrays at hand and for tables as large as they are now; one that was kept
+/// from when a table was small reads all of it when it is large.
+fn settings(options: &PostgresOptions) -> [(&'static str, String); 6] {
+    let ms = options.statement_timeout.as_millis().to_string();
+    [
+        ("statement_timeout", ms.clone()),
+        ("idle_in_transaction_session_timeout", ms),
+        ("synchronous_commit", "on".to_owned()),
+        ("jit", "off".to_owned()),
+        ("enable_seqscan", "off".to_owned()),
+        ("plan_cache_mode", "force_custom_plan".to_owned()),
+    ]
+}
+
+fn pool(
+    config: &Config,
+    connector: &MakeRustlsConnect,
+    options: &PostgresOptions,
+) -> Result<Pool, OpenError> {
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_config(config.clone(), connector.clone(), recycling);
+    Pool::builder(manager)
+        .max_size(options.connections)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(options.patience))
+        .create_timeout(Some(CONNECT))
+        .recycle_timeout(Some(CONNECT))
+        .build()
+        .map_err(|error| OpenError::Address(error.to_string()))
 }
 
 /// How long one call goes on trying, with growing pauses.
@@ -204,8 +320,8 @@ pub(super) use patiently;
 macro_rules! transact {
     ($link:expr, $close:ident, |$client:ident| $work:expr) => {
         $crate::postgres::link::patiently!($link, {
-            let object = $link.client().await?;
-            let $client: &tokio_postgres::Client = &object;
+            let session = $link.client().await?;
+            let $client: &$crate::postgres::link::Session = &session;
             let (begun, done) = tokio::join!($client.batch_execute($link.begin()), $work);
             begun?;
             $crate::postgres::link::Link::$close($client, done).await

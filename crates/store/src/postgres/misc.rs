@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use belay_kernel::{AttemptNumber, Revision, Span, Timestamp};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
-use super::args::{Arg, array_of, cell, raw, typed};
+use super::args::{Arg, array_of, cell, raw};
 use super::batch::key_arrays;
-use super::link::Trouble;
+use super::link::{Session, Trouble};
 use crate::commit::Answered;
 use crate::effect::{Effect, NewEffect, Settle, Settled};
 use crate::event::{Cursor, Event, EventFilter, Events, NewEvent, check_cursor};
@@ -29,7 +30,7 @@ type Answer<T> = Result<T, Trouble>;
 
 /// Rows by key, in order.
 pub(super) async fn rows(
-    client: &Client,
+    client: &Session,
     table: &'static Table,
     keys: &[Key],
 ) -> Answer<Vec<Option<RawRow>>> {
@@ -37,7 +38,7 @@ pub(super) async fn rows(
     let sql =
         format!("SELECT {}, revision FROM {} WHERE {matches}", table.column_list(), table.view);
     let mut found: HashMap<Vec<crate::Cell>, RawRow> = HashMap::new();
-    for row in client.query_typed(&sql, &typed(&args)).await? {
+    for row in client.query(&sql, &args).await? {
         let row = raw(table, &row)?;
         found.insert(row.cells[..table.key].to_vec(), row);
     }
@@ -45,7 +46,7 @@ pub(super) async fn rows(
 }
 
 /// Rows by conditions, newest first.
-pub(super) async fn scan(client: &Client, scan: &Scan) -> Answer<Vec<RawRow>> {
+pub(super) async fn scan(client: &Session, scan: &Scan) -> Answer<Vec<RawRow>> {
     let table = scan.table;
     let mut args: Vec<Arg> = Vec::new();
     let mut sql =
@@ -81,37 +82,49 @@ pub(super) async fn scan(client: &Client, scan: &Scan) -> Answer<Vec<RawRow>> {
     }
     args.push(Arg::int(i64::try_from(scan.limit).unwrap_or(i64::MAX)));
     let _ = write!(sql, " ORDER BY {newest} DESC, {} LIMIT ${}", table.key_list(), args.len());
-    let rows = client.query_typed(&sql, &typed(&args)).await?;
+    let rows = client.query(&sql, &args).await?;
     rows.iter().map(|row| raw(table, row).map_err(Trouble::from)).collect()
 }
 
 /// The database's clock.
-pub(super) async fn clock(client: &Client) -> Answer<Timestamp> {
+pub(super) async fn clock(client: &Session) -> Answer<Timestamp> {
     let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-    let rows = client.query_typed(sql, &[]).await?;
+    let rows = client.query(sql, &[]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     Ok(Timestamp::from_millis(row.try_get(0)?))
 }
 
+/// What is due in each table that has timers.
+static DUE: LazyLock<Vec<(&'static Table, String)>> = LazyLock::new(|| {
+    let timed = TABLES.iter().map(|table| table()).filter(|table| table.timer == Timer::Due);
+    let look = |table: &'static Table| {
+        let sql = format!(
+            "SELECT {}, due_at FROM {} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 \
+             FOR NO KEY UPDATE SKIP LOCKED",
+            table.key_list(),
+            table.name
+        );
+        (table, sql)
+    };
+    timed.map(look).collect()
+});
+
 /// Takes what is due, and shares it with other nodes by skipping what they hold.
 pub(super) async fn take_due(
-    client: &Client,
+    client: &Session,
     now: Timestamp,
     hold: Span,
     limit: usize,
 ) -> Answer<Vec<Due>> {
-    let timed = TABLES.iter().map(|table| table()).filter(|table| table.timer == Timer::Due);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let args = [Arg::int(now.as_millis()), Arg::int(limit)];
+    let looks = DUE.iter().map(|(table, sql)| {
+        let args = &args;
+        async move { (*table, client.query(sql, args).await) }
+    });
     let mut found: Vec<Due> = Vec::new();
-    for table in timed {
-        let list = table.key_list();
-        let sql = format!(
-            "SELECT {list}, due_at FROM {} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 \
-             FOR NO KEY UPDATE SKIP LOCKED",
-            table.name
-        );
-        let args = [Arg::int(now.as_millis()), Arg::int(limit)];
-        for row in client.query_typed(&sql, &typed(&args)).await? {
+    for (table, rows) in futures_util::future::join_all(looks).await {
+        for row in rows? {
             let cells: Result<Vec<_>, _> =
                 (0..table.key).map(|index| cell(&row, index, table.columns[index].kind)).collect();
             let at = Timestamp::from_millis(row.try_get(table.key)?);
@@ -129,14 +142,14 @@ pub(super) async fn take_due(
         let (matches, mut args) = key_arrays(table, keys.into_iter());
         args.push(Arg::int(now.after(hold).as_millis()));
         let sql = format!("UPDATE {} SET due_at = ${} WHERE {matches}", table.name, args.len());
-        client.execute_typed(&sql, &typed(&args)).await?;
+        client.execute(&sql, &args).await?;
     }
     Ok(found)
 }
 
 /// Sets when a row is due.
 pub(super) async fn rearm(
-    client: &Client,
+    client: &Session,
     key: &Key,
     revision: Revision,
     due_at: Option<Timestamp>,
@@ -154,12 +167,12 @@ pub(super) async fn rearm(
         args.len() - 1,
         args.len()
     );
-    client.execute_typed(&sql, &typed(&args)).await?;
+    client.execute(&sql, &args).await?;
     Ok(())
 }
 
 /// Renews leases. The same holder twice in a batch is renewed to the later end.
-pub(super) async fn beat(client: &Client, beats: &[Beat], now: Timestamp) -> Answer<Vec<Beaten>> {
+pub(super) async fn beat(client: &Session, beats: &[Beat], now: Timestamp) -> Answer<Vec<Beaten>> {
     let mut asked: HashMap<(Holder, &str), i64> = HashMap::with_capacity(beats.len());
     for beat in beats {
         let until = asked.entry((beat.holder, &beat.fence)).or_insert(i64::MIN);
@@ -197,7 +210,7 @@ pub(super) async fn beat(client: &Client, beats: &[Beat], now: Timestamp) -> Ans
             RETURNING l.kind, l.subject, l.number, l.fence, l.until)
         SELECT kind, subject, number, fence, until FROM renewed";
     let mut renewed: HashMap<(Holder, String), i64> = HashMap::with_capacity(beats.len());
-    for row in client.query_typed(sql, &typed(&args)).await? {
+    for row in client.query(sql, &args).await? {
         if let Some(holder) = holder(&row)? {
             renewed.insert((holder, row.try_get(3)?), row.try_get(4)?);
         }
@@ -220,7 +233,7 @@ fn holder(row: &Row) -> Answer<Option<Holder>> {
     Ok(Holder::from_columns(&kind, &subject, row.try_get(2)?))
 }
 
-async fn present(client: &Client, beats: &[&Beat]) -> Answer<Vec<Holder>> {
+async fn present(client: &Session, beats: &[&Beat]) -> Answer<Vec<Holder>> {
     if beats.is_empty() {
         return Ok(Vec::new());
     }
@@ -232,16 +245,16 @@ async fn present(client: &Client, beats: &[&Beat]) -> Answer<Vec<Holder>> {
     ];
     let sql = "SELECT kind, subject, number FROM leases WHERE (kind, subject, number) IN
         (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
-    let rows = client.query_typed(sql, &typed(&args)).await?;
+    let rows = client.query(sql, &args).await?;
     let holders: Result<Vec<_>, _> = rows.iter().map(holder).collect();
     Ok(holders?.into_iter().flatten().collect())
 }
 
 /// Lists leases.
-pub(super) async fn leases(client: &Client, kind: LeaseKind) -> Answer<Vec<Lease>> {
+pub(super) async fn leases(client: &Session, kind: LeaseKind) -> Answer<Vec<Lease>> {
     let sql = "SELECT kind, subject, number, fence, mode, until, beaten_at, open FROM leases
         WHERE kind = $1 ORDER BY subject, number";
-    let rows = client.query_typed(sql, &typed(&[Arg::text(kind.name())])).await?;
+    let rows = client.query(sql, &[Arg::text(kind.name())]).await?;
     let mut leases = Vec::with_capacity(rows.len());
     for row in &rows {
         let Some(holder) = holder(row)? else { continue };
@@ -258,22 +271,22 @@ pub(super) async fn leases(client: &Client, kind: LeaseKind) -> Answer<Vec<Lease
 }
 
 /// Extends leases.
-pub(super) async fn extend_leases(client: &Client, kind: LeaseKind, by: Span) -> Answer<u64> {
+pub(super) async fn extend_leases(client: &Session, kind: LeaseKind, by: Span) -> Answer<u64> {
     let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX / 2);
     let sql = "UPDATE leases SET until = until + $2 WHERE kind = $1 AND open = 1";
-    Ok(client.execute_typed(sql, &typed(&[Arg::text(kind.name()), Arg::int(by)])).await?)
+    Ok(client.execute(sql, &[Arg::text(kind.name()), Arg::int(by)]).await?)
 }
 
 /// The numbers of the oldest and of the newest event.
-pub(super) async fn event_range(client: &Client) -> Answer<(u64, u64)> {
-    let rows = client.query_typed("SELECT oldest_number, last_number FROM sequencer", &[]).await?;
+pub(super) async fn event_range(client: &Session) -> Answer<(u64, u64)> {
+    let rows = client.query("SELECT oldest_number, last_number FROM sequencer", &[]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     Ok((row.try_get::<_, i64>(0)?.unsigned_abs(), row.try_get::<_, i64>(1)?.unsigned_abs()))
 }
 
 /// Events after a cursor. The newest number is read first: everything up to it is there.
 pub(super) async fn events(
-    client: &Client,
+    client: &Session,
     cursor: Cursor,
     filter: EventFilter,
     limit: usize,
@@ -297,7 +310,7 @@ pub(super) async fn events(
     }
     args.push(Arg::int(i64::try_from(limit).unwrap_or(i64::MAX)));
     let _ = write!(sql, " ORDER BY number LIMIT ${}", args.len());
-    let rows = client.query_typed(&sql, &typed(&args)).await?;
+    let rows = client.query(&sql, &args).await?;
     let events: Vec<Event> = rows.iter().map(event).collect::<Answer<_>>()?;
     let last = events.last().map_or(cursor.number, |last| last.number);
     let number = if events.len() == limit { last } else { last.max(newest) };
@@ -336,7 +349,7 @@ fn event(row: &Row) -> Answer<Event> {
 
 /// Takes effects that are due.
 pub(super) async fn take_effects(
-    client: &Client,
+    client: &Session,
     now: Timestamp,
     hold: Span,
     limit: usize,
@@ -348,7 +361,7 @@ pub(super) async fn take_effects(
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let args = [Arg::int(now.as_millis()), Arg::int(now.after(hold).as_millis()), Arg::int(limit)];
     let mut effects = Vec::new();
-    for row in client.query_typed(sql, &typed(&args)).await? {
+    for row in client.query(sql, &args).await? {
         let tries: i64 = row.try_get(1)?;
         effects.push(Effect {
             id: row.try_get(0)?,
@@ -367,7 +380,7 @@ pub(super) async fn take_effects(
 }
 
 /// Settles effects that are still held with these tries.
-pub(super) async fn settle_effects(client: &Client, settled: &[Settled]) -> Answer<Vec<bool>> {
+pub(super) async fn settle_effects(client: &Session, settled: &[Settled]) -> Answer<Vec<bool>> {
     let done = "DELETE FROM effects WHERE id = $1 AND tries = $2";
     let again = "UPDATE effects SET due_at = $3 WHERE id = $1 AND tries = $2";
     let settle = settled.iter().map(|one| async {
@@ -379,7 +392,7 @@ pub(super) async fn settle_effects(client: &Client, settled: &[Settled]) -> Answ
                 again
             }
         };
-        client.execute_typed(sql, &typed(&args)).await
+        client.execute(sql, &args).await
     });
     let counts = futures_util::future::join_all(settle).await;
     counts.into_iter().map(|count| Ok(count? == 1)).collect()
@@ -387,19 +400,19 @@ pub(super) async fn settle_effects(client: &Client, settled: &[Settled]) -> Answ
 
 /// The answer to a request.
 pub(super) async fn answered(
-    client: &Client,
+    client: &Session,
     principal: &str,
     key: &str,
 ) -> Answer<Option<Answered>> {
     let sql = "SELECT body_hash, answer, at FROM requests WHERE principal = $1 AND key = $2";
-    let rows = client.query_typed(sql, &typed(&[Arg::text(principal), Arg::text(key)])).await?;
+    let rows = client.query(sql, &[Arg::text(principal), Arg::text(key)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let at = Timestamp::from_millis(row.try_get(2)?);
     Ok(Some(Answered { body_hash: row.try_get(0)?, answer: row.try_get(1)?, at }))
 }
 
 /// Forgets old events, answers and marks of batches.
-pub(super) async fn prune(client: &Client, prune: Prune) -> Answer<Pruned> {
+pub(super) async fn prune(client: &Session, prune: Prune) -> Answer<Pruned> {
     let events = "WITH kept AS (
             SELECT coalesce((SELECT number FROM events WHERE at >= $1 ORDER BY number LIMIT 1),
                 (SELECT last_number + 1 FROM sequencer)) AS number),
@@ -412,16 +425,16 @@ pub(super) async fn prune(client: &Client, prune: Prune) -> Answer<Pruned> {
             WHERE EXISTS (SELECT 1 FROM gone))
         SELECT count(*) FROM gone";
     let args = [Arg::int(prune.events_before.as_millis()), Arg::int(PRUNE)];
-    let rows = client.query_typed(events, &typed(&args)).await?;
+    let rows = client.query(events, &args).await?;
     let events: i64 = rows.first().ok_or(Failure::Closed)?.try_get(0)?;
     let requests = "DELETE FROM requests WHERE (principal, key) IN
         (SELECT principal, key FROM requests WHERE at < $1 ORDER BY at LIMIT $2)";
     let args = [Arg::int(prune.requests_before.as_millis()), Arg::int(PRUNE)];
-    let requests = client.execute_typed(requests, &typed(&args)).await?;
+    let requests = client.execute(requests, &args).await?;
     let batches = "DELETE FROM batches WHERE id IN (SELECT id FROM batches
         WHERE at < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1
         ORDER BY at LIMIT $2)";
     let args = [Arg::int(KEEP_BATCHES_MS), Arg::int(PRUNE)];
-    client.execute_typed(batches, &typed(&args)).await?;
+    client.execute(batches, &args).await?;
     Ok(Pruned { events: events.unsigned_abs(), requests })
 }

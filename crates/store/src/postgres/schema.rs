@@ -1,9 +1,9 @@
 //! The schema: migrations under a lock, and which installation this is.
 
-use tokio_postgres::Client;
+use belay_kernel::Timestamp;
 
-use super::args::{Arg, typed};
-use super::link::{Link, Trouble, transact};
+use super::args::Arg;
+use super::link::{Link, Session, Trouble, transact};
 use crate::migrate::{Migration, NEWEST, missing};
 use crate::open::{OpenError, draw, draw_epoch, wall_clock};
 use crate::refusal::Failure;
@@ -32,15 +32,15 @@ enum Outcome {
     TooOld(String),
 }
 
-async fn migrate_in(client: &Client, upto: u32) -> Result<Outcome, Trouble> {
+async fn migrate_in(client: &Session, upto: u32) -> Result<Outcome, Trouble> {
     let sql = "SELECT current_setting('server_version_num')::bigint,
         current_setting('server_version')";
-    let rows = client.query_typed(sql, &[]).await?;
+    let rows = client.query(sql, &[]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     if row.try_get::<_, i64>(0)? < OLDEST {
         return Ok(Outcome::TooOld(row.try_get(1)?));
     }
-    client.query_typed("SELECT pg_advisory_xact_lock($1)", &typed(&[Arg::int(LOCK)])).await?;
+    client.query("SELECT pg_advisory_xact_lock($1)", &[Arg::int(LOCK)]).await?;
     client
         .batch_execute(
             "CREATE TABLE IF NOT EXISTS migrations (
@@ -48,7 +48,7 @@ async fn migrate_in(client: &Client, upto: u32) -> Result<Outcome, Trouble> {
         )
         .await?;
     let newest = "SELECT coalesce(max(number), 0) FROM migrations";
-    let rows = client.query_typed(newest, &[]).await?;
+    let rows = client.query(newest, &[]).await?;
     let applied: i64 = rows.first().ok_or(Failure::Closed)?.try_get(0)?;
     let applied = u32::try_from(applied).unwrap_or(u32::MAX);
     let missing = match missing(applied, upto) {
@@ -61,14 +61,14 @@ async fn migrate_in(client: &Client, upto: u32) -> Result<Outcome, Trouble> {
     Ok(Outcome::Done)
 }
 
-async fn apply(client: &Client, migration: &Migration) -> Result<(), Trouble> {
+async fn apply(client: &Session, migration: &Migration) -> Result<(), Trouble> {
     client.batch_execute(&migration.postgres()).await?;
     let args = [
         Arg::int(i64::from(migration.number)),
         Arg::text(migration.name),
         Arg::int(wall_clock().as_millis()),
     ];
-    client.execute_typed("INSERT INTO migrations VALUES ($1, $2, $3)", &typed(&args)).await?;
+    client.execute("INSERT INTO migrations VALUES ($1, $2, $3)", &args).await?;
     Ok(())
 }
 
@@ -82,13 +82,24 @@ pub(super) async fn installation(link: &Link) -> Result<Installation, OpenError>
     Ok(Installation { id, epoch: found.1.unsigned_abs() })
 }
 
-async fn draw_in(client: &Client, id: &str, epoch: i64) -> Result<(String, i64), Trouble> {
+async fn draw_in(client: &Session, id: &str, epoch: i64) -> Result<(String, i64), Trouble> {
     let insert = "INSERT INTO installation VALUES (1, $1, $2, $3) ON CONFLICT DO NOTHING";
     let args = [Arg::text(id), Arg::int(epoch), Arg::int(wall_clock().as_millis())];
-    client.execute_typed(insert, &typed(&args)).await?;
-    let rows = client.query_typed("SELECT id, epoch FROM installation", &[]).await?;
+    client.execute(insert, &args).await?;
+    let rows = client.query("SELECT id, epoch FROM installation", &[]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
+/// The newest moment among the newest events.
+pub(super) async fn newest_moment(link: &Link) -> Result<Timestamp, OpenError> {
+    let found: Result<_, Failure> = transact!(link, close, |client| async {
+        let sql = "SELECT coalesce(max(at), 0)
+            FROM (SELECT at FROM events ORDER BY number DESC LIMIT 1000) newest";
+        let rows = client.query(sql, &[]).await?;
+        Ok::<_, Trouble>(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+    });
+    found.map(Timestamp::from_millis).map_err(|failure| opened(link, failure))
 }
 
 fn opened(link: &Link, failure: Failure) -> OpenError {

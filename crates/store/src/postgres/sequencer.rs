@@ -16,15 +16,17 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::AsyncMessage;
 
-use super::args::{Arg, typed};
-use super::link::{Link, Trouble};
+use super::args::Arg;
+use super::link::{Link, Session, Trouble};
 use crate::open::draw;
 use crate::refusal::Failure;
 
 /// How often the inbox is looked at without being told.
 const POLL: Duration = Duration::from_millis(25);
+/// Those who commit under load share a round.
+const BREATH: Duration = Duration::from_millis(3);
 /// How often a node that does not hold the lease tries to.
 const IDLE: Duration = Duration::from_millis(500);
 /// How long the lease is held without being renewed.
@@ -52,7 +54,7 @@ impl Sequencer {
             Arc::clone(&bell),
             Arc::clone(&newest),
         ));
-        if link.options.listen {
+        if link.options.listen && link.is_own() {
             tasks.spawn(listen(link, newest));
         }
         Self { name, bell, _tasks: tasks }
@@ -62,11 +64,7 @@ impl Sequencer {
         &self.name
     }
 
-    /// Something was committed.
-    pub(super) fn ring(&self) {
-        self.bell.notify_one();
-    }
-
+    /// To be rung when something was committed.
     pub(super) fn bell(&self) -> Arc<Notify> {
         Arc::clone(&self.bell)
     }
@@ -97,6 +95,7 @@ async fn sequence(
         pause = match moved {
             Ok(Moved::Some { last, count }) => {
                 tell(&newest, last);
+                tokio::time::sleep(BREATH).await;
                 if count >= MOVE { Duration::ZERO } else { POLL }
             }
             Ok(Moved::None) => POLL,
@@ -112,13 +111,15 @@ enum Moved {
 }
 
 /// One round: renew or take the lease, number what is committed.
-async fn number(client: &Client, begin: &str, name: &str) -> Result<Moved, Trouble> {
-    // Looking first keeps an idle installation from writing.
+async fn number(client: &Session, begin: &str, name: &str) -> Result<Moved, Trouble> {
+    // Looking first keeps an idle installation from writing. A lease that ends later than any lease
+    // could is from before the clock was set back, and counts as over.
     let look = "SELECT EXISTS (SELECT 1 FROM event_inbox), last_number,
             coalesce(holder = $1, false)
-            OR held_until < (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+            OR held_until - (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                NOT BETWEEN 0 AND $2
         FROM sequencer";
-    let rows = client.query_typed(look, &typed(&[Arg::text(name)])).await?;
+    let rows = client.query(look, &[Arg::text(name), Arg::int(LEASE_MS)]).await?;
     let row = rows.first().ok_or(Failure::Closed)?;
     if !row.try_get::<_, bool>(2)? {
         return Ok(Moved::NotOurs);
@@ -129,7 +130,8 @@ async fn number(client: &Client, begin: &str, name: &str) -> Result<Moved, Troub
     let lease = "UPDATE sequencer SET holder = $1,
             held_until = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2
         WHERE one = 1 AND (holder = $1
-            OR held_until < (extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+            OR held_until - (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                NOT BETWEEN 0 AND $2)";
     let work = "WITH moved AS (
             DELETE FROM event_inbox WHERE EXISTS (SELECT 1 FROM sequencer WHERE holder = $1)
                 AND id IN (SELECT id FROM event_inbox ORDER BY id LIMIT $2)
@@ -143,12 +145,13 @@ async fn number(client: &Client, begin: &str, name: &str) -> Result<Moved, Troub
         WHERE one = 1 AND holder = $1 RETURNING last_number, (SELECT count(*) FROM put)";
     let lease_args = [Arg::text(name), Arg::int(LEASE_MS)];
     let work_args = [Arg::text(name), Arg::int(MOVE)];
-    let (lease_args, work_args) = (typed(&lease_args), typed(&work_args));
+    let lease_ready = client.ready(lease, &lease_args).await?;
+    let work_ready = client.ready(work, &work_args).await?;
     // The lease's row is locked by the first statement; the second one sees what it left.
     let (begun, leased, worked, told, committed) = tokio::join!(
         client.batch_execute(begin),
-        client.execute_typed(lease, &lease_args),
-        client.query_typed(work, &work_args),
+        client.execute_ready(&lease_ready, lease, &lease_args),
+        client.query_ready(&work_ready, work, &work_args),
         client.batch_execute(NOTIFY),
         client.batch_execute("COMMIT"),
     );

@@ -1,8 +1,13 @@
 //! Applying one decision: guarded writes between two savepoint marks.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use belay_kernel::Revision;
 use rusqlite::{Connection, params, params_from_iter};
 
+use super::reader::Found;
+use super::threads::{Care, Stopped, run};
 use super::{failure, reader};
 use crate::cell::Cell;
 use crate::commit::{ABSENT, Change, Commit, Committed, replay};
@@ -28,26 +33,39 @@ impl From<Failure> for Stop {
 }
 
 /// Commits one decision, as part of a group: all of it, or nothing of it.
-pub(super) fn commit(connection: &Connection, commit: &Commit) -> Result<Committed, Failure> {
-    let run = |sql: &str| {
-        let statement = connection.prepare_cached(sql);
-        statement.and_then(|mut statement| statement.execute([])).map(drop).map_err(failure)
-    };
-    run("SAVEPOINT decision")?;
+pub(super) fn commit(
+    connection: &Connection,
+    commit: &Commit,
+    care: Care,
+) -> Result<Committed, Stopped> {
+    let before = connection.total_changes();
+    if care == Care::Careful {
+        run(connection, "SAVEPOINT decision")?;
+    }
     let stopped = match write(connection, commit) {
         Ok(()) => {
-            run("RELEASE decision")?;
+            if care == Care::Careful {
+                run(connection, "RELEASE decision")?;
+            }
             return Ok(Committed::Done);
         }
-        Err(Stop::Failed(why)) => return Err(why),
         Err(stopped) => stopped,
     };
-    run("ROLLBACK TO decision")?;
-    run("RELEASE decision")?;
+    if let Stop::Failed(why) = stopped {
+        return Err(why.into());
+    }
+    match care {
+        Care::Bold if connection.total_changes() != before => return Err(Stopped::Again),
+        Care::Bold => {}
+        Care::Careful => {
+            run(connection, "ROLLBACK TO decision")?;
+            run(connection, "RELEASE decision")?;
+        }
+    }
     match stopped {
         Stop::Overtaken => Ok(Committed::Overtaken(stale(connection, commit)?)),
         Stop::Answer(answer) => Ok(answer),
-        Stop::Failed(why) => Err(why),
+        Stop::Failed(why) => Err(why.into()),
     }
 }
 
@@ -83,21 +101,35 @@ fn write(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
     append(connection, commit).map_err(Stop::Failed)
 }
 
-/// Rows that are referred to are written first and removed last.
+/// A row to be written, and the one in whose place it comes; none if it is new.
+struct Put<'a> {
+    row: &'a Row,
+    found: Option<Found>,
+}
+
+/// Rows that are referred to are written first and removed last. What is stale is found before
+/// anything is written.
 fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
-    let mut puts: Vec<(&Row, Revision)> = Vec::with_capacity(commit.changes.len());
+    let mut puts: Vec<Put<'_>> = Vec::with_capacity(commit.changes.len());
     let mut deletes: Vec<(&Key, Revision)> = Vec::new();
     for (change, expected) in &commit.changes {
+        let expected = *expected;
         match change {
-            Change::Put(row) => puts.push((row, *expected)),
-            Change::Delete(key) => deletes.push((key, *expected)),
+            Change::Put(row) if expected == ABSENT => puts.push(Put { row, found: None }),
+            Change::Put(row) => {
+                let found = reader::compare(connection, row.table, &row.cells)?;
+                let found = found.filter(|found| found.revision == expected);
+                let found = Some(found.ok_or(Stop::Overtaken)?);
+                puts.push(Put { row, found });
+            }
+            Change::Delete(key) => deletes.push((key, expected)),
         }
     }
-    puts.sort_by_key(|(row, _)| row.table.rank);
+    puts.sort_by_key(|put| put.row.table.rank);
     deletes.sort_by_key(|(key, _)| std::cmp::Reverse(key.table.rank));
-    for (row, expected) in puts {
-        put(connection, row, expected)?;
-        if let Some(lease) = &row.lease {
+    for one in puts {
+        put(connection, &one)?;
+        if let Some(lease) = &one.row.lease {
             write_lease(connection, lease)?;
         }
     }
@@ -107,25 +139,24 @@ fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
     Ok(())
 }
 
-fn put(connection: &Connection, row: &Row, expected: Revision) -> Result<(), Stop> {
+fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
+    let Put { row, found } = put;
     let table = row.table;
-    let next = Cell::Int(i64::try_from(expected.next().0).unwrap_or(i64::MAX));
-    let written = if expected == ABSENT {
-        let values = row.cells.iter().chain(std::iter::once(&next));
-        let statement = connection.prepare_cached(&table.sql.insert);
-        statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
-    } else {
-        let key = &row.cells[..table.key];
-        let Some(before) = reader::stored(connection, table, key)? else {
-            return Err(Stop::Overtaken);
-        };
-        let changed: Vec<usize> =
-            (table.key..row.cells.len()).filter(|at| row.cells[*at] != before.cells[*at]).collect();
-        let now = Cell::Int(i64::try_from(expected.0).unwrap_or(i64::MAX));
-        let values = changed.iter().map(|at| &row.cells[*at]);
-        let values = values.chain(std::iter::once(&next)).chain(key).chain(std::iter::once(&now));
-        let statement = connection.prepare_cached(&table.update_sql(&changed));
-        statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+    let int = |revision: Revision| Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX));
+    let written = match found {
+        None => {
+            let first = int(ABSENT.next());
+            let values = row.cells.iter().chain(std::iter::once(&first));
+            let statement = connection.prepare_cached(&table.sql.insert);
+            statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+        }
+        Some(Found { revision, changed, place }) => {
+            let guard = [int(revision.next()), Cell::Int(*place), int(*revision)];
+            let values = row.cells.iter().enumerate().filter(|(at, _)| changed & (1 << at) != 0);
+            let values = values.map(|(_, cell)| cell).chain(&guard);
+            let statement = connection.prepare_cached(&update_sql(table, *changed));
+            statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+        }
     };
     match written {
         Ok(1) => Ok(()),
@@ -133,10 +164,19 @@ fn put(connection: &Connection, row: &Row, expected: Revision) -> Result<(), Sto
         Err(error) => {
             // A row that is there already may break another rule too; that it is there comes first.
             let key = &row.cells[..table.key];
-            let taken = expected == ABSENT && reader::revision(connection, table, key)? != ABSENT;
+            let taken = found.is_none() && reader::revision(connection, table, key)? != ABSENT;
             if taken { Err(Stop::Overtaken) } else { Err(refused(table, error)) }
         }
     }
+}
+
+/// The text of an update by the table and the columns that change; a task's life has a handful.
+fn update_sql(table: &Table, changed: u64) -> Arc<str> {
+    static MADE: Mutex<BTreeMap<(usize, u64), Arc<str>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let text =
+        made.entry((table.rank, changed)).or_insert_with(|| table.update_sql(changed).into());
+    Arc::clone(text)
 }
 
 fn delete(connection: &Connection, key: &Key, expected: Revision) -> Result<(), Stop> {

@@ -3,6 +3,7 @@
 use belay_kernel::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::threads::{Care, Stopped};
 use super::{apply, failure, reader};
 use crate::cell::Cell;
 use crate::claim::{Candidate, Claim, ClaimAsk, Decide, Entry, Judged, Related, merge};
@@ -15,12 +16,13 @@ pub(super) fn claim(
     connection: &Connection,
     ask: &ClaimAsk,
     decide: &Decide,
-) -> Result<Vec<Claim>, Failure> {
+    care: Care,
+) -> Result<Vec<Claim>, Stopped> {
     let entries = merge(heads(connection, ask)?, ask);
     let candidates = entries.into_iter().map(|entry| candidate(connection, entry));
     let judged = Judged::of(candidates.filter_map(Result::transpose), ask.limit, decide)?;
     let committed: Result<Vec<_>, _> =
-        judged.commits.iter().map(|commit| apply::commit(connection, commit)).collect();
+        judged.commits.iter().map(|commit| apply::commit(connection, commit, care)).collect();
     Ok(judged.answer(committed?))
 }
 

@@ -186,6 +186,13 @@ pub(super) fn newest_event(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(newest.unwrap_or(0).unsigned_abs())
 }
 
+/// The newest moment among the newest events.
+pub(super) fn newest_moment(connection: &Connection) -> rusqlite::Result<Timestamp> {
+    let sql = "SELECT coalesce(max(at), 0)
+        FROM (SELECT at FROM events ORDER BY number DESC LIMIT 1000)";
+    Ok(Timestamp::from_millis(connection.query_row(sql, [], |row| row.get(0))?))
+}
+
 /// The numbers of the oldest and of the newest event.
 pub(super) fn event_range(connection: &Connection) -> Result<(u64, u64), Failure> {
     let newest = newest_event(connection).map_err(failure)?;

@@ -54,13 +54,37 @@ pub(super) fn row(
     select(connection, table, key, &table.sql.select)
 }
 
-/// The row with this key as it is stored, without its lease.
-pub(super) fn stored(
+/// A row as it is stored, beside one that is to be in its place.
+pub(super) struct Found {
+    pub(super) revision: Revision,
+    /// Which columns are different, as bits.
+    pub(super) changed: u64,
+    /// Where it is in the file.
+    pub(super) place: i64,
+}
+
+/// The row with the key of `cells` as it is stored, without its lease, compared with `cells`.
+pub(super) fn compare(
     connection: &Connection,
     table: &Table,
-    key: &[Cell],
-) -> Result<Option<RawRow>, Failure> {
-    select(connection, table, key, &table.sql.stored)
+    cells: &[Cell],
+) -> Result<Option<Found>, Failure> {
+    let mut statement = connection.prepare_cached(&table.sql.stored).map_err(failure)?;
+    let mut rows = statement.query(params_from_iter(&cells[..table.key])).map_err(failure)?;
+    let Some(row) = rows.next().map_err(failure)? else { return Ok(None) };
+    let mut changed = 0;
+    for (index, cell) in cells.iter().enumerate().skip(table.key) {
+        let same = match (row.get_ref(index).map_err(failure)?, cell) {
+            (ValueRef::Null, Cell::Null) => true,
+            (ValueRef::Integer(stored), Cell::Int(number)) => stored == *number,
+            (ValueRef::Text(stored), Cell::Text(text)) => stored == text.as_bytes(),
+            _ => false,
+        };
+        changed |= u64::from(!same) << index;
+    }
+    let revision: i64 = row.get(cells.len()).map_err(failure)?;
+    let place = row.get(cells.len() + 1).map_err(failure)?;
+    Ok(Some(Found { revision: Revision(revision.unsigned_abs()), changed, place }))
 }
 
 fn select(

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
+use super::log::Log;
 use super::{failure, file, misc};
 use crate::open::OpenError;
 use crate::refusal::Failure;
@@ -16,62 +17,100 @@ use crate::refusal::Failure;
 const GROUP: usize = 512;
 const READERS: usize = 2;
 
-/// Gives the answer, when it is known whether the group is durable.
-type Deliver = Box<dyn FnOnce(Result<(), Failure>) + Send>;
-/// What a job leaves: how its answer is given, and why the whole group must be undone, if it must.
-type Left = (Deliver, Option<Failure>);
-type Job = Box<dyn FnOnce(&Connection) -> Left + Send>;
+/// How jobs undo what they must.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Care {
+    /// Without marks. A mark makes SQLite copy every page that is touched after it, and hardly any
+    /// decision is undone; if one must be, the group is done again, with care.
+    Bold,
+    /// With a mark before each decision, to go back to.
+    Careful,
+}
+
+/// Why a job did not come to its end.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// Something that it did must be undone, and there is no mark: the group is done again.
+    Again,
+    /// The database failed; the group is undone.
+    Failed(Failure),
+}
+
+impl From<Failure> for Stopped {
+    fn from(why: Failure) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// What is handed to the writer. It may be run more than once; the last time counts.
+trait Job: Send {
+    fn run(&mut self, connection: &Connection, care: Care) -> Result<(), Stopped>;
+    /// Gives the answer, when it is known whether the group is durable.
+    fn tell(self: Box<Self>, durable: Result<(), Failure>);
+}
+
+/// Work, what came of it, and who waits for that.
+struct Asked<T, W> {
+    work: W,
+    done: Option<Result<T, Failure>>,
+    tell: oneshot::Sender<Result<T, Failure>>,
+}
+
+impl<T, W> Job for Asked<T, W>
+where
+    T: Send,
+    W: Fn(&Connection, Care) -> Result<Result<T, Failure>, Stopped> + Send,
+{
+    fn run(&mut self, connection: &Connection, care: Care) -> Result<(), Stopped> {
+        self.done = Some((self.work)(connection, care)?);
+        Ok(())
+    }
+
+    fn tell(self: Box<Self>, durable: Result<(), Failure>) {
+        let done = self.done.unwrap_or(Err(Failure::Closed));
+        let _ = self.tell.send(durable.and(done));
+    }
+}
 
 /// The thread that writes.
 pub(super) struct Writer {
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, newest: watch::Sender<u64>) -> Self {
+    pub(super) fn start(connection: Connection, newest: watch::Sender<u64>, log: Log) -> Self {
         let (jobs, queue) = channel();
         let thread = std::thread::Builder::new().name("belay-store-writer".into());
-        let thread = thread.spawn(move || write_groups(&connection, &queue, &newest));
+        let thread = thread.spawn(move || write_groups(&connection, &queue, &newest, log));
         let thread = thread.expect("a thread can be started while the store is opened");
         Self { jobs: Some(jobs), thread: Some(thread) }
     }
 
-    /// Runs `work` in a group and answers when the group is durable.
+    /// Runs `work` in a group and answers when the group is durable. If it fails, it alone is
+    /// undone.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.hand_in(move |connection| (alone(connection, work), None)).await
+        self.hand_in(move |connection, care| alone(connection, care, &work)).await
     }
 
     /// Runs `work`, which undoes its own decisions one by one where it must. If it fails all the
-    /// same, the group is undone: a mark around the whole would make every page that a decision
-    /// touches be copied, again and again, until the end of the job.
+    /// same, the group is undone.
     pub(super) async fn run_decisions<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&Connection, Care) -> Result<T, Stopped> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.hand_in(move |connection| {
-            let done = work(connection);
-            let broken = done.as_ref().err().cloned();
-            (done, broken)
-        })
-        .await
+        self.hand_in(move |connection, care| work(connection, care).map(Ok)).await
     }
 
     async fn hand_in<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> (Result<T, Failure>, Option<Failure>) + Send + 'static,
+        work: impl Fn(&Connection, Care) -> Result<Result<T, Failure>, Stopped> + Send + 'static,
     ) -> Result<T, Failure> {
         let (tell, told) = oneshot::channel();
-        let job: Job = Box::new(move |connection| {
-            let (done, broken) = work(connection);
-            let deliver: Deliver = Box::new(move |durable| {
-                let _ = tell.send(durable.and(done));
-            });
-            (deliver, broken)
-        });
+        let job = Box::new(Asked { work, done: None, tell });
         self.jobs.as_ref().ok_or(Failure::Closed)?.send(job).map_err(|_| Failure::Closed)?;
         told.await.map_err(|_| Failure::Closed)?
     }
@@ -90,74 +129,99 @@ impl Drop for Writer {
 /// Runs one job so that its failure undoes its own changes and no one else's.
 fn alone<T>(
     connection: &Connection,
-    work: impl FnOnce(&Connection) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
-    run("SAVEPOINT job").map_err(failure)?;
+    care: Care,
+    work: impl Fn(&Connection) -> Result<T, Failure>,
+) -> Result<Result<T, Failure>, Stopped> {
+    if care == Care::Bold {
+        let before = connection.total_changes();
+        let done = work(connection);
+        let dirty = done.is_err() && connection.total_changes() != before;
+        return if dirty { Err(Stopped::Again) } else { Ok(done) };
+    }
+    run(connection, "SAVEPOINT job")?;
     let done = work(connection);
     if done.is_err() && !connection.is_autocommit() {
-        run("ROLLBACK TO job").map_err(failure)?;
+        run(connection, "ROLLBACK TO job")?;
     }
     if !connection.is_autocommit() {
-        run("RELEASE job").map_err(failure)?;
+        run(connection, "RELEASE job")?;
     }
-    done
+    Ok(done)
 }
 
-fn write_groups(connection: &Connection, queue: &Receiver<Job>, newest: &watch::Sender<u64>) {
+/// Runs a statement without parameters.
+pub(super) fn run(connection: &Connection, sql: &str) -> Result<(), Failure> {
+    let statement = connection.prepare_cached(sql);
+    statement.and_then(|mut statement| statement.execute([])).map(drop).map_err(failure)
+}
+
+fn write_groups(
+    connection: &Connection,
+    queue: &Receiver<Box<dyn Job>>,
+    newest: &watch::Sender<u64>,
+    mut log: Log,
+) {
     while let Ok(first) = queue.recv() {
-        let mut waiting = Vec::with_capacity(GROUP);
-        let durable = write_group(connection, first, queue, &mut waiting);
+        let mut group = Vec::with_capacity(GROUP);
+        group.push(first);
+        let durable = write_group(connection, queue, &mut group);
         if durable.is_ok()
             && let Ok(number) = misc::newest_event(connection)
         {
             newest.send_if_modified(|known| std::mem::replace(known, number) != number);
         }
-        for deliver in waiting {
-            deliver(durable.clone());
+        for job in group {
+            job.tell(durable.clone());
+        }
+        log.grown(connection);
+    }
+}
+
+/// One transaction: the first job and whatever else is waiting. Boldly first; with care if
+/// something has to be undone.
+fn write_group(
+    connection: &Connection,
+    queue: &Receiver<Box<dyn Job>>,
+    group: &mut Vec<Box<dyn Job>>,
+) -> Result<(), Failure> {
+    let mut care = Care::Bold;
+    loop {
+        let stopped = match transaction(connection, queue, group, care) {
+            Ok(()) => return Ok(()),
+            Err(stopped) => stopped,
+        };
+        if !connection.is_autocommit() {
+            let _ = run(connection, "ROLLBACK");
+        }
+        match (stopped, care) {
+            (Stopped::Again, Care::Bold) => care = Care::Careful,
+            // With care nothing has to be done again.
+            (Stopped::Again, Care::Careful) => return Err(Failure::Closed),
+            (Stopped::Failed(why), _) => return Err(why),
         }
     }
 }
 
-/// One transaction: the first job and whatever else is waiting.
-fn write_group(
+fn transaction(
     connection: &Connection,
-    first: Job,
-    queue: &Receiver<Job>,
-    waiting: &mut Vec<Deliver>,
-) -> Result<(), Failure> {
-    let run = |sql: &str| {
-        let statement = connection.prepare_cached(sql);
-        statement.and_then(|mut statement| statement.execute([])).map(drop).map_err(failure)
-    };
-    let begun = run("BEGIN IMMEDIATE");
-    if let Err(why) = begun {
-        // The job is run all the same, outside a transaction it cannot succeed, so that its caller
-        // is told; a connection that cannot begin cannot write either.
-        waiting.push(first(connection).0);
-        return Err(why);
-    }
-    let mut next = Some(first);
-    while let Some(job) = next {
-        let (deliver, broken) = job(connection);
-        waiting.push(deliver);
-        if let Some(why) = broken {
-            if !connection.is_autocommit() {
-                let _ = run("ROLLBACK");
-            }
-            return Err(why);
-        }
+    queue: &Receiver<Box<dyn Job>>,
+    group: &mut Vec<Box<dyn Job>>,
+    care: Care,
+) -> Result<(), Stopped> {
+    run(connection, "BEGIN IMMEDIATE")?;
+    let mut next = 0;
+    while let Some(job) = group.get_mut(next) {
+        job.run(connection, care)?;
         if connection.is_autocommit() {
             // SQLite gave the whole transaction up, as it does when the disk is full.
-            return Err(Failure::Full);
+            return Err(Failure::Full.into());
         }
-        next = if waiting.len() < GROUP { queue.try_recv().ok() } else { None };
+        next += 1;
+        if next == group.len() && next < GROUP {
+            group.extend(queue.try_recv());
+        }
     }
-    let committed = run("COMMIT");
-    if committed.is_err() && !connection.is_autocommit() {
-        let _ = run("ROLLBACK");
-    }
-    committed
+    Ok(run(connection, "COMMIT")?)
 }
 
 type Look = Box<dyn FnOnce(&Connection) + Send>;
@@ -206,13 +270,9 @@ fn snapshot<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let run = |sql: &str| {
-        let statement = connection.prepare_cached(sql);
-        statement.and_then(|mut statement| statement.execute([])).map(drop).map_err(failure)
-    };
-    run("BEGIN DEFERRED")?;
+    run(connection, "BEGIN DEFERRED")?;
     let found = work(connection);
-    run("COMMIT")?;
+    run(connection, "COMMIT")?;
     found
 }
 

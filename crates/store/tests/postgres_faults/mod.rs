@@ -1,5 +1,8 @@
 //! What can go wrong with PostgreSQL: killed connections, a crash, a killed sequencer, an old
-//! program. And the two ways of numbering events that do not work.
+//! program, a full disk, a clock that is set back. And the two ways of numbering events that do not
+//! work.
+
+mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +12,12 @@ use std::time::{Duration, Instant};
 use belay_kernel::TaskId;
 use belay_store::rows::TaskRow;
 use belay_store::{EventFilter, NewEvent, OpenError, Postgres, PostgresOptions, Store};
+
+use place::{
+    a_clock_set_back_under_the_server_stops_and_shortens_nothing,
+    a_full_data_disk_loses_nothing_that_was_acknowledged,
+    a_full_log_disk_loses_nothing_that_was_acknowledged,
+};
 
 use super::passes;
 use super::server::Server;
@@ -36,6 +45,9 @@ pub(crate) async fn all(server: &mut Server, chosen: &dyn Fn(&str) -> bool) -> V
         fresh_equals_migrated,
         a_newer_database_refuses_an_older_program,
         tls_is_verified,
+        a_full_data_disk_loses_nothing_that_was_acknowledged,
+        a_full_log_disk_loses_nothing_that_was_acknowledged,
+        a_clock_set_back_under_the_server_stops_and_shortens_nothing,
     }
     failed
 }

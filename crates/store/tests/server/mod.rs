@@ -1,5 +1,7 @@
 //! A PostgreSQL of one's own, from the installed binaries, with throw-away databases.
 
+pub(crate) mod pooler;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +17,10 @@ pub(crate) struct Server {
 struct Own {
     child: Child,
     directory: tempfile::TempDir,
+    data: PathBuf,
     port: u16,
     user: Option<(u32, u32)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 /// The newest installed version's binaries.
@@ -41,28 +45,55 @@ fn user() -> Option<(u32, u32)> {
     Some((fields[2].parse().unwrap(), fields[3].parse().unwrap()))
 }
 
+/// Where a server lives, if not where everyone does.
+#[derive(Default)]
+pub(crate) struct Place {
+    /// The directory that its data is in.
+    pub(crate) data: Option<PathBuf>,
+    /// The directory that its log of changes is in.
+    pub(crate) log: Option<PathBuf>,
+    /// What its processes are started with.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
 impl Server {
     pub(crate) fn start() -> Self {
         if let Ok(url) = std::env::var("BELAY_TEST_DATABASE_URL") {
             return Self { own: None, url };
         }
+        Self::start_in(Place::default())
+    }
+
+    /// Starts a server of our own in a place of its own.
+    pub(crate) fn start_in(place: Place) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let user = user();
         if let Some((uid, gid)) = user {
             std::os::unix::fs::chown(directory.path(), Some(uid), Some(gid)).unwrap();
         }
-        let data = directory.path().join("data");
+        let made = |under: &Path, name: &str| {
+            let path = under.join(name);
+            std::fs::create_dir(&path).unwrap();
+            if let Some((uid, gid)) = user {
+                std::os::unix::fs::chown(&path, Some(uid), Some(gid)).unwrap();
+            }
+            path
+        };
+        let data = made(place.data.as_deref().unwrap_or(directory.path()), "data");
         let mut initdb = as_user(user, &binaries().join("initdb"));
         initdb.arg("-D").arg(&data).args(["-U", "belay", "-A", "trust", "-E", "UTF8", "--no-sync"]);
+        if let Some(log) = &place.log {
+            initdb.arg("--waldir").arg(made(log, "wal"));
+        }
         let made = initdb.stdout(Stdio::null()).status().unwrap();
         assert!(made.success(), "initdb made a cluster");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let port = free_port();
         certificate(directory.path(), &data, user);
-        let child = spawn(directory.path(), port, user);
+        let environment = place.environment;
+        let child = spawn(directory.path(), &data, port, user, &environment);
         let url = format!("postgres://belay@127.0.0.1:{port}");
-        let server = Self { own: Some(Own { child, directory, port, user }), url };
+        let own = Own { child, directory, data, port, user, environment };
+        let server = Self { own: Some(own), url };
         server.await_ready();
         server
     }
@@ -120,10 +151,33 @@ impl Server {
         let Some(own) = &mut self.own else { return false };
         signal(own.child.id(), "QUIT");
         own.child.wait().unwrap();
-        own.child = spawn(own.directory.path(), own.port, own.user);
+        let directory = own.directory.path();
+        own.child = spawn(directory, &own.data, own.port, own.user, &own.environment);
         self.await_ready();
         true
     }
+}
+
+impl Server {
+    /// The time that processors worked for it so far: for itself and its live processes.
+    #[allow(dead_code, reason = "measurements need it, tests do not")]
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let Some(own) = &self.own else { return 0.0 };
+        let parent = own.child.id();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.chain([parent]).map(cpu_seconds).sum()
+    }
+}
+
+/// The time that processors worked for a process.
+#[allow(dead_code, reason = "measurements need it, tests do not")]
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let ticks = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
 }
 
 impl Drop for Server {
@@ -133,6 +187,11 @@ impl Drop for Server {
             let _ = own.child.wait();
         }
     }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 fn signal(pid: u32, name: &str) {
@@ -149,9 +208,17 @@ fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
     command
 }
 
-fn spawn(directory: &Path, port: u16, user: Option<(u32, u32)>) -> Child {
-    let mut postgres = as_user(user, &binaries().join("postgres"));
-    postgres.arg("-D").arg(directory.join("data")).arg("-k").arg(directory);
+fn spawn(
+    directory: &Path,
+    data: &Path,
+    port: u16,
+    user: Option<(u32, u32)>,
+    environment: &[(&'static str, String)],
+) -> Child {
+    // Set only for the server: what stands before it runs as another user.
+    let mut postgres = as_user(user, Path::new("env"));
+    postgres.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
+    postgres.arg(binaries().join("postgres")).arg("-D").arg(data).arg("-k").arg(directory);
     postgres.arg("-p").arg(port.to_string());
     let settings = [
         "listen_addresses=127.0.0.1",

@@ -7,8 +7,8 @@ use belay_kernel::attempt::{Outcome, Phase};
 use belay_kernel::{AttemptNumber, Epoch, NodeId, Span};
 use belay_store::rows::{AttemptRow, TaskRow};
 use belay_store::{
-    Beat, Beaten, Commit, Holder, Key, LeaseAct, LeaseKind, LeaseWrite, NewEffect, Prune, Request,
-    Settle, Settled, Store,
+    Beat, Beaten, Commit, Holder, Key, LeaseAct, LeaseKind, LeaseWrite, NewEffect, NewEvent, Prune,
+    Request, Settle, Settled, Store,
 };
 
 use super::make::*;
@@ -231,7 +231,7 @@ pub(crate) async fn what_is_old_is_forgotten<S: Store>(store: Arc<S>) {
         answer: "a".into(),
         at: at(ms),
     };
-    let old = belay_store::NewEvent { at: at(-10), ..event(row.task.id, "old") };
+    let old = NewEvent { at: at(-10), ..event(row.task.id, "old") };
     let start = store.latest().await.unwrap();
     done(&*store, creation(&row).event(old.clone()).request(request("old", -10))).await;
     done(&*store, creation(&task("builder")).event(old).request(request("new", 100))).await;

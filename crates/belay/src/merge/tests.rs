@@ -1,1 +1,0 @@
-//! Merging in a real repository.

@@ -1,0 +1,56 @@
+//! The sweep: whatever a provider has and control does not want is killed, by its id, with a
+//! tombstone. Its tree is elsewhere and stays.
+
+use std::sync::Arc;
+
+use belay_api::port::{Fate, Port, Present};
+use belay_kernel::Span;
+use belay_sandbox::{Fence, Listed, Provider};
+
+use crate::shared::{Shared, sleep};
+
+/// Sweeps at once, and then as often as the limits say, for ever.
+pub(crate) async fn sweep<C: Port, P: Provider, W>(shared: Arc<Shared<C, P, W>>) {
+    loop {
+        for (name, provider) in &shared.providers {
+            if let Err(why) = sweep_one(&shared, provider).await {
+                tracing::warn!(provider = name, why, "the sweep was not finished");
+            }
+        }
+        sleep(shared.config.limits.orphan_sweep).await;
+    }
+}
+
+async fn sweep_one<C: Port, P: Provider, W>(
+    shared: &Shared<C, P, W>,
+    provider: &P,
+) -> Result<(), String> {
+    let listed = provider.list().await.map_err(|error| error.to_string())?;
+    if listed.is_empty() {
+        return Ok(());
+    }
+    let present =
+        |one: &Listed| Present { sandbox: one.sandbox, installation_epoch: one.installation_epoch };
+    let present = listed.iter().map(present).collect();
+    let fates = shared.port.sweep(shared.config.runner, present).await;
+    for (one, fate) in listed.iter().zip(fates.map_err(|error| error.to_string())?) {
+        match fate {
+            Fate::Keep => {}
+            Fate::Kill => kill(provider, one).await?,
+            Fate::Quarantine => {
+                let (sandbox, task) = (one.sandbox, one.task);
+                tracing::warn!(%sandbox, %task, "left as it is: it was made before a restore");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn kill<P: Provider>(provider: &P, one: &Listed) -> Result<(), String> {
+    let fence = Fence { session: one.session, sandbox: one.sandbox, epoch: one.epoch };
+    let text = |error: belay_sandbox::Error| error.to_string();
+    provider.stop(&fence, Span::ZERO).await.map_err(text)?;
+    provider.destroy(&fence).await.map_err(text)?;
+    tracing::info!(sandbox = %one.sandbox, task = %one.task, "an orphan was ended");
+    Ok(())
+}
