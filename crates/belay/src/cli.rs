@@ -66,7 +66,7 @@ pub(crate) enum Command {
     Reject(Reject),
     /// Begin a failed task again, from its base
     Retry(Keyed),
-    /// Go on with a task where it was
+    /// Go on with a task where it was, also one whose work was rejected
     Resume(Resume),
     /// Follow a task that is over with a new one in the same session
     Continue(Continue),

@@ -96,7 +96,8 @@ impl From<Problem> for Fault {
             Code::Internal => Exit::Failed,
         };
         let mut text = problem.detail;
-        if !problem.choices.is_empty() {
+        // An illegal move tells what is possible in its own sentence.
+        if !problem.choices.is_empty() && problem.code != Code::IllegalMove {
             let word = match problem.code {
                 Code::Ambiguous => "It could be",
                 _ => "Possible now",
@@ -161,12 +162,14 @@ mod tests {
 
     #[test]
     fn a_problem_says_what_is_possible_instead() {
-        let problem = Problem::new(Code::IllegalMove, "it runs").choices(["cancel"]);
-        let fault = Fault::from(problem);
-        assert_eq!(
-            (fault.exit, fault.text.as_str()),
-            (Exit::Refused, "it runs\nPossible now: cancel")
-        );
+        for (code, text) in [
+            (Code::Ambiguous, "two fit\nIt could be: ab, ac"),
+            (Code::Refused, "two fit\nPossible now: ab, ac"),
+            (Code::IllegalMove, "two fit"),
+        ] {
+            let fault = Fault::from(Problem::new(code, "two fit").choices(["ab", "ac"]));
+            assert_eq!((fault.exit, fault.text.as_str()), (Exit::Refused, text));
+        }
         let fault = Fault::from(Problem::new(Code::Unavailable, "later"));
         assert_eq!(fault.exit, Exit::Unreachable);
     }

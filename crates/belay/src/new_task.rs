@@ -52,7 +52,8 @@ pub(crate) fn build(run: &Run, here: &Here<'_>) -> Result<NewTask, Fault> {
     let named = run.agent.clone().or_else(|| defaults.agent.clone()).or(role.agent);
     let agent = choose(run, named.as_deref(), provider, here.machine)?;
     let environment = environment(run, agent, &role.environment, here)?;
-    if provider != Some(ProviderName::Docker) {
+    // Whoever names the program knows where it is and how it is let in.
+    if provider != Some(ProviderName::Docker) && run.program.is_empty() {
         agents::check(agent, here.machine, &environment)?;
     }
     let repository = match &run.repo {

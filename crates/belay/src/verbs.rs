@@ -4,7 +4,9 @@
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 
-use belay_api::{Accept, Answer, Comment, Continue, QuestionView, Resume, Stopping, TaskView};
+use belay_api::{
+    Accept, Answer, Client, Comment, Continue, QuestionView, Resume, Stopping, TaskView,
+};
 use belay_kernel::receipt::Pending;
 
 use crate::cli::{self, Command};
@@ -60,6 +62,12 @@ pub(crate) async fn verb(link: &mut Link, command: Command, json: bool) -> Resul
         Command::Resume(resume) => {
             let (id, key) =
                 (&resume.keyed.which.task, key(resume.keyed.idempotency_key.as_deref())?);
+            let task = link.ask(async |client| client.show(id).await).await?;
+            if task.summary.state == "PENDING" && resume.message.is_none() {
+                // What was rejected goes on when a person says so, in the same session.
+                let run = async |client: &Client| client.run(id, Some(&key)).await;
+                return tell(&link.ask(run).await?, json);
+            }
             let body = Resume { message: resume.message };
             tell(&link.ask(async |client| client.resume(id, &body, Some(&key)).await).await?, json)
         }

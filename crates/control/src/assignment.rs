@@ -40,7 +40,9 @@ impl<S: Store> Control<S> {
             }
             _ => Plan::Same,
         };
-        let kept = before.as_ref().and_then(|before| before.row.kept_commit);
+        // A new session begins with the base, whatever the last one left.
+        let same = before.as_ref().filter(|before| before.row.session == row.session);
+        let kept = same.and_then(|before| before.row.kept_commit);
         Ok(Some(Assignment {
             who: who(row),
             session: row.session,

@@ -4,6 +4,7 @@
 use belay_api::{Problem, WhyView};
 use belay_kernel::claim::{Account, Blocker, ClaimFacts, RoleGate, SessionSlot};
 use belay_kernel::deadline;
+use belay_kernel::graph::DependencyState;
 use belay_kernel::session;
 use belay_kernel::verdict;
 use belay_kernel::why::{Facts, LivePath, WaitsFor, Why, explain};
@@ -31,7 +32,14 @@ impl<S: Store> Control<S> {
         let blockers: Vec<_> = blockers.collect();
         let clocks = self.clocks(&look);
         let verdict = self.verdict(&look);
-        let sentences = sentences(&look, &why, &clocks, verdict.as_deref());
+        let mut sentences = sentences(&look, &why, &clocks, verdict.as_deref());
+        for other in self.dependencies(id).await?.rows {
+            let (other, state) = (other.row.task.id, other.row.task.state);
+            if DependencyState::of(&state) == DependencyState::Waiting {
+                let name = state.name();
+                sentences.insert(1, format!("Waits for task {other} to complete; it is {name}."));
+            }
+        }
         Ok(WhyView { task: id, why, sentences, blockers, verdict, clocks })
     }
 
@@ -109,7 +117,11 @@ fn sentences(look: &Look, why: &Why, clocks: &[Reading], verdict: Option<&str>) 
     if let Some(message) = last.and_then(|row| row.message.as_deref()) {
         lines.push(format!("It was said: {message}"));
     }
-    for waits in &why.waits_for {
+    let named = |waits: &&WaitsFor| {
+        // The tasks themselves are named instead.
+        !matches!(waits, WaitsFor::Blocker(Blocker::Dependencies(_)))
+    };
+    for waits in why.waits_for.iter().filter(named) {
         lines.push(format!("Waits for {}.", waited(*waits)));
     }
     if let Some(verdict) = verdict {
@@ -147,7 +159,7 @@ fn waited(waits: WaitsFor) -> String {
         WaitsFor::Task(task) => format!("task {task} to be queued again"),
         WaitsFor::Blocker(blocker) => match blocker {
             Blocker::NotBefore(at) => format!("its time, {}", clock_time(at)),
-            Blocker::Dependencies(count) => format!("{count} tasks to complete first"),
+            Blocker::Dependencies(count) => format!("other tasks to complete: {count}"),
             Blocker::SessionBusy(attempt) => {
                 format!("attempt {attempt} of its session to be proven over")
             }

@@ -3,7 +3,9 @@
 
 mod crash;
 mod processes;
+mod scripted;
 mod stop;
 mod success;
+mod table;
 mod timeouts;
 mod world;

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::processes;
+use crate::scripted::Scripted;
 use crate::world::{QUICK, World, wait_for, wait_within};
 
 /// An agent in full flight: children that left their session, were forked twice and ignore TERM,
@@ -120,6 +121,22 @@ fn while_a_question_is_open() {
     world.belay(&["answer", &task, "this"]).refused(3, "CANCELLED");
     nothing_is_pushed(&world, &task, &refs);
     assert_eq!(world.attempts(&task).len(), 1);
+}
+
+#[test]
+fn while_a_question_is_held() {
+    let world = World::new(QUICK);
+    let url = world.remote();
+    let refs = world.refs("remote.git");
+    let scripted = Scripted::claude().asks("Which colour?", "made.txt").succeeds();
+    let task = world.start(&scripted.words("ask", &["--repo", &url]));
+    world.reaches(&task, "BLOCKED");
+    assert!(!processes::agents_of_world(&world.data()).is_empty(), "the agent is held");
+    let receipt = world.belay(&["stop", &task]).done().out;
+    world.nothing_runs();
+    assert!(receipt.contains("not pushed"), "{receipt}");
+    world.belay(&["answer", &task, "teal"]).refused(3, "CANCELLED");
+    nothing_is_pushed(&world, &task, &refs);
 }
 
 /// A remote that lets go of a push only when it is told to.

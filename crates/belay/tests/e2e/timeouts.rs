@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use crate::scripted::Scripted;
 use crate::world::{QUICK, World, wait_for};
 
 /// Leaves the session, ignores TERM, and is silent.
@@ -158,4 +159,15 @@ fn what_outlives_the_agent_does_not_hold_its_task() {
     world.reaches(&task, "COMPLETED");
     world.settles(&task);
     world.nothing_runs();
+}
+
+#[test]
+fn an_agent_that_says_its_result_and_never_exits_is_ended() {
+    let world = World::new(QUICK);
+    let scripted = Scripted::claude().does("echo x > made.txt").succeeds().stays();
+    let task = world.start(&scripted.words("stay", &["--review", "auto"]));
+    world.reaches(&task, "COMPLETED");
+    world.settles(&task);
+    world.nothing_runs();
+    assert_eq!(world.git("repo", &["show", &format!("belay/{task}:made.txt")]), "x");
 }

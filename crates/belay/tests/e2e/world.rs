@@ -5,6 +5,8 @@
 //! Whatever a test leaves behind is ended when its world is dropped, also when it panicked.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -199,6 +201,34 @@ impl World {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// Writes a program below the world.
+    pub(crate) fn program(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Asks the server's own interface; the answer's body, also of a refusal.
+    #[track_caller]
+    pub(crate) fn api(&self, method: &str, path: &str, body: &Value) -> Value {
+        let file = fs::read(self.data().join("server.json")).unwrap();
+        let file: Value = serde_json::from_slice(&file).unwrap();
+        let address = file["url"].as_str().unwrap().strip_prefix("http://").unwrap();
+        let token = fs::read_to_string(self.data().join("token")).unwrap();
+        let (body, token) = (body.to_string(), token.trim());
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!(
+            "{method} /api/v1{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
     /// Starts the server, and waits until it answers.
     #[track_caller]
     pub(crate) fn up(&self) {
@@ -352,6 +382,16 @@ impl World {
     /// Every process of a sandbox of this world, shims included.
     pub(crate) fn sandboxed(&self) -> Vec<Seen> {
         processes::of_world(&self.data())
+    }
+
+    /// The agent's own process of a task: the first below the shim.
+    #[track_caller]
+    pub(crate) fn agent(&self, task: &str) -> Seen {
+        let of_task = |seen: &Seen| seen.task == task && !seen.words.contains(" shim init ");
+        let mut found: Vec<Seen> = self.sandboxed().into_iter().filter(of_task).collect();
+        found.retain(|seen| seen.marked && !seen.words.contains("bwrap"));
+        found.sort_by_key(|seen| (seen.started, seen.pid));
+        found.into_iter().next().expect("the agent runs")
     }
 
     /// Nothing of any sandbox is left.

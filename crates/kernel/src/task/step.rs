@@ -134,7 +134,8 @@ pub fn step(
         }
         (S::Running { .. }, E::Withdraw { .. }) if turn.is_publishing() => Ignore,
         (S::Running { plan, .. }, E::Withdraw { .. }) => turn.withdraw(plan.again()),
-        (S::Running { .. }, E::Start { .. }) => Ignore, // the answer was lost
+        // The answer was lost, or a runner that was restarted takes its agent up again.
+        (S::Running { .. } | S::Blocked(B::Held { .. }), E::Start { .. }) => Ignore,
 
         // Whatever ends a held attempt, its question stays open for ever.
         (S::Blocked(B::Held { question, .. }), E::Ask { question: asked, hold, .. }) => {
@@ -173,8 +174,7 @@ pub fn step(
         | (acting!() | resting!() | ended!(), E::Claim { .. })
         | (S::Claimed { .. }, E::Ask { .. } | E::Succeed { .. })
         | (S::Claimed { .. }, E::OpenPublish { .. } | E::Settled { .. })
-        | (S::Blocked(B::Held { .. }), E::OpenPublish { .. } | E::Settled { .. })
-        | (S::Blocked(B::Held { .. }), E::Start { .. }) => turn.illegal(),
+        | (S::Blocked(B::Held { .. }), E::OpenPublish { .. } | E::Settled { .. }) => turn.illegal(),
 
         // No attempt acts here, so the fence has answered already.
         (waiting!() | resting!() | ended!(), E::Start { .. } | E::Ask { .. })
