@@ -215,7 +215,8 @@ impl Claimer {
             transcript_length: 0,
             kept_ref: None,
             termination: None,
-            due_at: Some(self.now.after(self.policy.limits.claim)),
+            // A runner that never hears of its claim renews no lease, which may be the shorter.
+            due_at: Some(self.now.after(self.policy.limits.claim.min(self.lease))),
             ending_at: None,
             proven_at: None,
             processes: 0,

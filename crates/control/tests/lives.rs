@@ -452,3 +452,18 @@ fn an_illegal_move_says_what_is_possible() {
         assert_eq!(world.control.find("zz").await.unwrap_err().code, Code::NotFound);
     });
 }
+
+#[test]
+fn a_claim_whose_answer_was_lost_is_taken_back_when_its_lease_is_over() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { max_attempts: Some(2), ..task("Mend it") }).await;
+        let elsewhere = RunnerId::from_bits(8);
+        let ask = ClaimRequest { runner: elsewhere, role: "default".into(), slots: 1 };
+        let claimed = world.control.claim(ask).await.unwrap();
+        assert_eq!(claimed[0].lease, Span::from_secs(60));
+        world.pass(Span::from_secs(61)).await;
+        world.pass(Span::from_secs(2)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+    });
+}
