@@ -28,8 +28,11 @@ impl<S: Store> Control<S> {
             let look = self.look_at(who.task, Some(who.attempt)).await?;
             let row = admitted(&look, who, Intent::Append)?;
             let Some(saga) = row.row.termination else { return Err(not_ending()) };
-            if saga.step != stepped.step || stepped.went == Went::Failed {
-                return Ok(saga); // said again, or to be tried again
+            let settles_itself = matches!(saga.step, Step::Settle | Step::Tell);
+            if saga.step != stepped.step || stepped.went == Went::Failed || settles_itself {
+                // Said again, or to be tried again; or control's own: it is settled in the commit
+                // that makes the session free, and not because a runner has come to it.
+                return Ok(saga);
             }
             let mut changed = row.row.clone();
             changed.termination = Some(saga.after(stepped.went));

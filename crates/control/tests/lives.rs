@@ -467,3 +467,28 @@ fn a_claim_whose_answer_was_lost_is_taken_back_when_its_lease_is_over() {
         assert_eq!(world.state(id).await, "QUEUED retrying");
     });
 }
+
+#[test]
+fn a_session_is_free_after_a_stop_whose_push_was_settled_last() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let push = Push { commit: commit(1), expected: None };
+        world.control.open_publish(run.who, push).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let mut saga = Termination::begin(Storage::Outlives);
+        while saga.step != Step::Settle {
+            let stepped = Stepped { step: saga.step, went: Went::Done, found: Found::Nothing };
+            saga = world.control.stepped(run.who, stepped).await.unwrap();
+        }
+        // A runner that has come to the end of its own steps moves nothing on.
+        let stepped = Stepped { step: Step::Settle, went: Went::Done, found: Found::Nothing };
+        assert_eq!(world.control.stepped(run.who, stepped).await.unwrap().step, Step::Settle);
+        let left = Left::default();
+        world.control.settled(run.who, PushOutcome::NotPushed, left).await.unwrap();
+        let resumed = world.control.resume("ada", id, Resume::default(), None).await.unwrap();
+        let again = world.start().await;
+        assert_eq!((again.who.task, again.session), (resumed.summary.id, run.session));
+    });
+}

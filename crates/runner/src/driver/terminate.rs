@@ -22,7 +22,7 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
     let begun = attempt.assignment.termination;
     let mut saga = begun.unwrap_or_else(|| Termination::begin(Storage::Outlives));
     let mut backoff = patience();
-    while saga.step != Step::Done {
+    while is_ours(saga.step) {
         let (went, found) = match perform(attempt, saga.step).await {
             Ok(done) => done,
             Err(Over) => return,
@@ -35,6 +35,14 @@ pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Atte
             backoff = patience();
         }
         saga = next;
+    }
+}
+
+/// What follows on the runner's steps is control's: it waits for a push that is not settled yet.
+const fn is_ours(step: Step) -> bool {
+    match step {
+        Step::Freeze | Step::Kill | Step::SaveTranscript | Step::SaveTree | Step::Destroy => true,
+        Step::Settle | Step::Tell | Step::Done => false,
     }
 }
 
@@ -88,7 +96,6 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
             Ok(()) | Err(Error::Refused(Refusal::NotFound { .. })) => (Went::Done, Found::Nothing),
             Err(error) => failed(attempt, step, &error),
         },
-        // Control's own steps: it says what follows.
         Step::Settle | Step::Tell | Step::Done => (Went::Done, Found::Nothing),
     })
 }
