@@ -492,3 +492,21 @@ fn a_session_is_free_after_a_stop_whose_push_was_settled_last() {
         assert_eq!((again.who.task, again.session), (resumed.summary.id, run.session));
     });
 }
+
+#[test]
+fn a_question_that_is_asked_again_after_its_answer_blocks_nothing() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let question = QuestionId::from_bits(9);
+        let asked = Asked { question, text: "Go on?".into(), options: vec![], held: true };
+        world.control.ask(run.who, asked.clone()).await.unwrap();
+        let answer = Answer { question: None, text: "yes".into() };
+        world.control.answer("ada", id, answer, None).await.unwrap();
+        world.control.ask(run.who, asked.clone()).await.unwrap(); // the first answer was lost
+        assert_eq!(world.state(id).await, "RUNNING answer");
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert_eq!(world.control.ask(run.who, asked).await, Err(PortError::Fenced));
+    });
+}
