@@ -510,3 +510,24 @@ fn a_question_that_is_asked_again_after_its_answer_blocks_nothing() {
         assert_eq!(world.control.ask(run.who, asked).await, Err(PortError::Fenced));
     });
 }
+
+#[test]
+fn a_stop_is_not_acknowledged_while_an_earlier_attempt_may_live() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let first = world.start().await;
+        world.print(first.who, 0, "x\n").await;
+        world.pass(Span::from_secs(62)).await;
+        assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
+        world.control.retry("ada", id, None).await.unwrap(); // in a new session
+        let second = world.start().await;
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.terminate(second.who).await;
+        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert!(matches!(&stopping, Stopping::Stopping { pending } if pending.len() == 1));
+        world.terminate(first.who).await;
+        let stopped = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert!(matches!(stopped, Stopping::Stopped { .. }), "{stopped:?}");
+    });
+}
