@@ -74,10 +74,7 @@ pub enum Standing {
 /// Tells whether a stop can be acknowledged: the task is cancelled, the processes of all its
 /// attempts are proven gone, and it is known what became of their pushes. All, not the last alone:
 /// a `retry` has a new session, which does not wait for what is left of the old one.
-pub fn standing<'a>(
-    state: &State,
-    attempts: impl IntoIterator<Item = &'a Attempt>,
-) -> Standing {
+pub fn standing<'a>(state: &State, attempts: impl IntoIterator<Item = &'a Attempt>) -> Standing {
     if !matches!(state, State::Cancelled) {
         return Standing::NotStopped;
     }

@@ -1,0 +1,259 @@
+//! Agents: scripts drawn from the seed, in the words of Claude Code or of a plain command.
+//!
+//! They do what agents were seen to do: work steadily, in bursts or silently; crash, hang, say that
+//! they are done and stay, exit without having said anything, ask and wait, ask by file and leave,
+//! print a flood, ignore polite signals, and leave processes behind that are hard to reach.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belay_kernel::SandboxId;
+use belay_sandbox::{Exit, Plan, Stream};
+use serde_json::json;
+
+use crate::machine::{Kin, Machine};
+use crate::rng::Rng;
+
+/// One thing that an agent does.
+#[derive(Clone, Debug)]
+enum Act {
+    Print(Stream, String),
+    Wait(u64),
+    Edit,
+    /// Asks by its own tool, and waits for the answer for as long as it takes.
+    Ask(String),
+    /// Writes a file that its environment names.
+    Write(&'static str, String),
+    Fork(Kin, bool),
+    Exit(Exit),
+}
+
+/// What an agent does.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    /// In a few words, for the trace.
+    pub(crate) name: String,
+    pub(crate) ignores_term: bool,
+    acts: Vec<Act>,
+}
+
+/// Draws what the agent of a sandbox does.
+pub(crate) fn compose(rng: &mut Rng, plan: &Plan) -> Script {
+    let is_claude = plan.argv.first().is_some_and(|program| program.ends_with("claude"));
+    let after = |flag: &str| {
+        let at = plan.argv.iter().position(|word| word == flag)?;
+        plan.argv.get(at + 1).cloned()
+    };
+    let conversation = after("--session-id").or_else(|| after("--resume")).unwrap_or_default();
+    let mut draft = Draft { rng, is_claude, acts: Vec::new(), names: Vec::new(), count: 0 };
+    draft.begin(&conversation);
+    draft.leave_processes();
+    draft.work();
+    draft.close();
+    let (acts, names) = (draft.acts, draft.names);
+    let ignores_term = rng.permille(200);
+    let deaf = if ignores_term { " (ignores TERM)" } else { "" };
+    let dialect = if is_claude { "claude" } else { "command" };
+    let name = format!("{dialect}, {}{deaf}", names.join(", "));
+    Script { name, ignores_term, acts }
+}
+
+struct Draft<'a> {
+    rng: &'a mut Rng,
+    is_claude: bool,
+    acts: Vec<Act>,
+    names: Vec<&'static str>,
+    count: u64,
+}
+
+impl Draft<'_> {
+    fn print(&mut self, line: &serde_json::Value) {
+        self.acts.push(Act::Print(Stream::Stdout, format!("{line}\n")));
+    }
+
+    fn begin(&mut self, conversation: &str) {
+        if self.rng.permille(60) {
+            let ms = self.rng.between(1_000, 150_000);
+            self.acts.push(Act::Wait(ms));
+        }
+        if self.is_claude {
+            self.print(&json!({
+                "type": "system", "subtype": "init", "session_id": conversation, "model": "m",
+            }));
+        }
+    }
+
+    fn leave_processes(&mut self) {
+        for (kin, chance, name) in [(Kin::Child, 250, "children"), (Kin::Escapee, 200, "escapee")] {
+            if self.rng.permille(chance) {
+                let heeds_term = self.rng.permille(500);
+                self.acts.push(Act::Fork(kin, heeds_term));
+                self.names.push(name);
+            }
+        }
+    }
+
+    fn say(&mut self) {
+        self.count += 1;
+        let text = format!("step {} of {:08x}", self.count, self.rng.next() as u32);
+        let line = match (self.is_claude, self.rng.below(4)) {
+            (true, 0) => json!({"type": "user", "message": {"content": [
+                {"type": "tool_result", "tool_use_id": format!("t{}", self.count - 1)},
+            ]}}),
+            (true, 1) => json!({"type": "assistant", "message": {"content": [
+                {"type": "tool_use", "id": format!("t{}", self.count), "name": "Bash", "input": {}},
+            ]}}),
+            (true, _) => {
+                json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
+            }
+            (false, 0) => json!({
+                "type": "agent.usage", "input_tokens": self.count * 100, "output_tokens": 7,
+                "cost_usd": self.count as f64 * 0.01,
+            }),
+            (false, 1) => json!({"type": "agent.tool_use", "id": "x", "name": "make"}),
+            (false, _) => {
+                self.acts.push(Act::Print(Stream::Stdout, format!("{text}\n")));
+                return;
+            }
+        };
+        self.print(&line);
+        if self.rng.permille(100) {
+            self.acts.push(Act::Print(Stream::Stderr, format!("warning: {text}\n")));
+        }
+    }
+
+    fn work(&mut self) {
+        let (steps, least, most) = match self.rng.below(6) {
+            0 => (self.rng.between(5, 30), 0, 50),
+            1 => (self.rng.between(1, 4), 30_000, 100_000),
+            2 => (self.rng.between(20, 120), 500, 9_000),
+            _ => (self.rng.between(2, 15), 100, 12_000),
+        };
+        self.names.push(match least {
+            0 => "bursty",
+            30_000 => "silent",
+            _ => "steady",
+        });
+        for _ in 0..steps {
+            self.say();
+            let ms = self.rng.between(least, most);
+            self.acts.push(Act::Wait(ms));
+            if self.rng.permille(250) {
+                self.acts.push(Act::Edit);
+            }
+            if self.rng.permille(8) {
+                let ms = self.rng.between(0, 40_000);
+                self.acts.extend([Act::Wait(ms), Act::Exit(Exit::Signal(11))]);
+                self.names.push("crashes");
+                return;
+            }
+        }
+        if self.rng.permille(60) {
+            self.names.push("floods");
+            for number in 0..self.rng.between(200, 2_000) {
+                self.acts.push(Act::Print(Stream::Stdout, format!("{number:0>120}\n")));
+            }
+        }
+        if self.is_claude && self.rng.permille(200) {
+            self.ask();
+        }
+    }
+
+    fn ask(&mut self) {
+        self.names.push("asks and waits");
+        let id = format!("ask-{}", self.count);
+        self.print(&json!({
+            "type": "control_request", "request_id": id,
+            "request": {"subtype": "can_use_tool", "tool_name": "AskUserQuestion",
+                "tool_use_id": format!("q{}", self.count),
+                "input": {"questions": [{"question": "Which?", "options": [
+                    {"label": "this"}, {"label": "that"}]}]}},
+        }));
+        self.acts.push(Act::Ask(id));
+        self.print(&json!({"type": "user", "message": {"content": [
+            {"type": "tool_result", "tool_use_id": format!("q{}", self.count)},
+        ]}}));
+        self.say();
+    }
+
+    fn close(&mut self) {
+        if self.rng.permille(700) {
+            self.acts.push(Act::Edit);
+        }
+        if self.rng.permille(120) {
+            let text = r#"{"text": "Wood or wire?", "options": ["wood", "wire"]}"#.to_owned();
+            self.acts.push(Act::Write("BELAY_QUESTION_FILE", text));
+            self.names.push("asks by file");
+        } else if self.rng.permille(300) {
+            self.acts.push(Act::Write("BELAY_SUMMARY_FILE", "Mended it.".to_owned()));
+        }
+        let draw = self.rng.below(100);
+        if draw < 4 {
+            self.names.push("hangs");
+            return;
+        }
+        if self.is_claude && !(4..8).contains(&draw) {
+            let failed = (8..14).contains(&draw);
+            self.print(&json!({
+                "type": "result", "subtype": "success", "is_error": failed, "num_turns": 3,
+                "result": if failed { "API Error" } else { "Done." },
+                "api_error_status": if failed { Some(500) } else { None },
+                "total_cost_usd": 0.04, "usage": {"input_tokens": 900, "output_tokens": 80},
+            }));
+            if failed {
+                self.names.push("fails");
+            }
+        }
+        match draw {
+            14..20 => self.names.push("stays"),
+            20..26 => {
+                self.names.push("exits badly");
+                self.acts.push(Act::Exit(Exit::Code(1)));
+            }
+            _ => self.acts.push(Act::Exit(Exit::Code(0))),
+        }
+    }
+}
+
+/// Lives in its sandbox until its script ends it, or somebody does.
+pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
+    let Some((session, env, mut changed)) =
+        machine.inside().boxes.get(&id).map(|sandbox| {
+            (sandbox.session, sandbox.plan.env.clone(), sandbox.changed.subscribe())
+        })
+    else {
+        return;
+    };
+    for act in script.acts {
+        match act {
+            Act::Print(stream, text) => machine.print(id, stream, text.as_bytes()),
+            Act::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+            Act::Edit => machine.remote.edit(session),
+            Act::Fork(kin, heeds_term) => machine.fork(id, kin, heeds_term),
+            Act::Write(name, text) => {
+                if let Some(path) = env.get(name) {
+                    let _ = std::fs::write(path, text);
+                }
+            }
+            Act::Ask(request) => {
+                let needle = format!("\"request_id\":\"{request}\"");
+                let is_answered = || {
+                    let inside = machine.inside();
+                    let stdin = inside.boxes.get(&id).map(|sandbox| &sandbox.stdin[..]);
+                    String::from_utf8_lossy(stdin.unwrap_or_default()).contains(&needle)
+                };
+                while !is_answered() {
+                    if changed.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Act::Exit(exit) => {
+                machine.exited(id, exit);
+                return;
+            }
+        }
+    }
+    // One that hangs or stays does nothing for ever.
+    std::future::pending::<()>().await;
+}

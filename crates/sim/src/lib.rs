@@ -1,0 +1,120 @@
+//! The simulator: the real control plane and the real runner in a world drawn from one seed.
+//!
+//! ```text
+//!  people ──► net ──► control ──► store (in memory, faults)
+//!               ▲
+//!  runner ──────┘──► provider, workspace ──► machine: sandboxes, agents, trees ──► remote
+//!                    the oracle watches all of it from outside
+//! ```
+//!
+//! Time is virtual, chance comes from the seed, and there is one thread: the same seed is the same
+//! world, to the last line of its trace. First there is trouble (everything falls, is lost, late or
+//! said twice), then everything is healed, and then it must come to rest.
+
+mod agent;
+mod machine;
+mod net;
+mod oracle;
+mod people;
+mod provider;
+mod remote;
+mod rng;
+mod sim;
+mod store;
+mod world;
+
+pub use sim::Violation;
+
+/// A bug that is put into the world on purpose, to see that it is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// The provider lets lower epochs act.
+    FenceIgnored,
+    /// The provider starts what was stopped before it was made.
+    TombstoneIgnored,
+    /// A kill does not reach processes that left the agent's group.
+    KillMissesEscapees,
+    /// A stop asks politely, and says that it has killed.
+    StopOnlyAsks,
+    /// The shim does not end its sandbox with the lease.
+    ShimForgetsLease,
+    /// An agent is executed again when its start is repeated.
+    StartsTwice,
+    /// Some output is not what was printed.
+    OutputDropped,
+    /// The remote moves branches whatever they are.
+    PushWithoutLease,
+    /// The publish gate is answered without being opened.
+    GateSkipped,
+    /// A stop is acknowledged as soon as it is asked for.
+    StopAckedEarly,
+    /// The store acknowledges what it has not written.
+    StoreForgets,
+}
+
+impl Planted {
+    /// Every one of them.
+    pub const ALL: &[Self] = &[
+        Self::FenceIgnored,
+        Self::TombstoneIgnored,
+        Self::KillMissesEscapees,
+        Self::StopOnlyAsks,
+        Self::ShimForgetsLease,
+        Self::StartsTwice,
+        Self::OutputDropped,
+        Self::PushWithoutLease,
+        Self::GateSkipped,
+        Self::StopAckedEarly,
+        Self::StoreForgets,
+    ];
+}
+
+/// Which world is to be lived through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What everything is drawn from.
+    pub seed: u64,
+    /// A bug that is put in.
+    pub planted: Option<Planted>,
+}
+
+impl Options {
+    /// The world of this seed, as it is.
+    pub const fn seed(seed: u64) -> Self {
+        Self { seed, planted: None }
+    }
+}
+
+/// What became of a world.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// How long it lived, in its own time.
+    pub simulated_ms: u64,
+    /// How many tasks there were.
+    pub tasks: usize,
+    /// The hash of its trace.
+    pub hash: u64,
+    /// The first thing that was wrong.
+    pub found: Option<Violation>,
+    /// What happened, line by line.
+    pub trace: Vec<String>,
+}
+
+impl Report {
+    /// What to run to see this world again, line by line.
+    pub fn replay(&self) -> String {
+        format!("cargo run -p belay-sim -- --seed {} --trace", self.seed)
+    }
+}
+
+/// Lives through one world.
+pub fn run(options: &Options) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O can be made");
+    runtime.block_on(world::live(options))
+}

@@ -1,0 +1,299 @@
+//! The machine: sandboxes with their processes, output and leases. It outlives every runner.
+//!
+//! A shim is a task that holds the sandbox's lease on the machine's clock. Processes are entries in
+//! a list; an agent is a task that acts while its process is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use belay_kernel::{AttemptNumber, Epoch, SandboxId, SessionId, TaskId};
+use belay_sandbox::{
+    Chunk, End, EndReason, Exit, Moment, Phase, Plan, Proof, Receipt, Refusal, Seen, Stream,
+};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::Planted;
+use crate::agent;
+use crate::remote::Remote;
+use crate::sim::Sim;
+
+/// What a process is to its sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kin {
+    /// The agent itself.
+    Agent,
+    /// Of the agent's group.
+    Child,
+    /// Left the group: only a kill of the whole sandbox reaches it.
+    Escapee,
+}
+
+/// One process.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    kin: Kin,
+    heeds_term: bool,
+}
+
+/// One sandbox.
+pub(crate) struct Sandbox {
+    pub(crate) session: SessionId,
+    pub(crate) task: TaskId,
+    pub(crate) attempt: AttemptNumber,
+    pub(crate) plan: Plan,
+    pub(crate) phase: Phase,
+    /// The end of its lease, by the machine's clock.
+    pub(crate) until: u64,
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) printed: u64,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) stdin_closed: bool,
+    pub(crate) end: Option<End>,
+    processes: Vec<Process>,
+    /// What is killed, as the receipt will list it.
+    killed: Vec<Seen>,
+    agent: Option<AbortHandle>,
+    /// Moves whenever anything does.
+    pub(crate) changed: watch::Sender<u64>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(session: SessionId, plan: &Plan, until: Moment) -> Self {
+        Self {
+            session,
+            task: plan.task,
+            attempt: plan.attempt,
+            plan: plan.clone(),
+            phase: Phase::Prepared,
+            until: until.as_millis(),
+            chunks: Vec::new(),
+            printed: 0,
+            stdin: Vec::new(),
+            stdin_closed: false,
+            end: None,
+            processes: Vec::new(),
+            killed: Vec::new(),
+            agent: None,
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    pub(crate) fn touch(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Inside {
+    pub(crate) boxes: BTreeMap<SandboxId, Sandbox>,
+    pub(crate) epochs: BTreeMap<SessionId, Epoch>,
+    pub(crate) tombs: BTreeSet<SandboxId>,
+    /// Everything that was ever printed, by attempt: what the transcripts must be.
+    pub(crate) printed: BTreeMap<(TaskId, AttemptNumber), Vec<u8>>,
+    /// Processes that nobody ended, of sandboxes that are said to be over.
+    strays: Vec<(SessionId, TaskId, AttemptNumber)>,
+    /// How often each attempt's agent was executed.
+    pub(crate) executed: BTreeMap<(TaskId, AttemptNumber), u32>,
+    next_pid: u32,
+}
+
+/// What lives where.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Alive {
+    pub(crate) session: SessionId,
+    pub(crate) task: TaskId,
+    pub(crate) attempt: AttemptNumber,
+}
+
+/// The machine.
+pub(crate) struct Machine {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) remote: Arc<Remote>,
+    inside: Mutex<Inside>,
+}
+
+impl Machine {
+    pub(crate) fn new(sim: Arc<Sim>, remote: Arc<Remote>) -> Self {
+        Self { sim, remote, inside: Mutex::default() }
+    }
+
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every sandbox and stray that has a living process.
+    pub(crate) fn alive(&self) -> Vec<Alive> {
+        let inside = self.inside();
+        let boxes = inside.boxes.values().filter(|sandbox| sandbox.is_alive()).map(|sandbox| {
+            Alive { session: sandbox.session, task: sandbox.task, attempt: sandbox.attempt }
+        });
+        let strays =
+            inside.strays.iter().map(|&(session, task, attempt)| Alive { session, task, attempt });
+        boxes.chain(strays).collect()
+    }
+
+    /// Executes the agent.
+    pub(crate) fn execute(self: &Arc<Self>, id: SandboxId) -> Result<(), Refusal> {
+        let mut inside = self.inside();
+        let (pid, sandbox) = (inside.next_pid + 1, inside.boxes.get_mut(&id));
+        let Some(sandbox) = sandbox else { return Err(Refusal::NotFound { sandbox: id }) };
+        let mut rng = self.sim.rng().fork();
+        let script = agent::compose(&mut rng, &sandbox.plan);
+        let heeds_term = !script.ignores_term;
+        sandbox.processes.push(Process { pid, kin: Kin::Agent, heeds_term });
+        sandbox.phase = Phase::Running;
+        sandbox.touch();
+        let key = (sandbox.task, sandbox.attempt);
+        self.sim.note(format_args!("agent   {} #{} executed: {}", key.0, key.1, script.name));
+        let agent = tokio::spawn(agent::live(Arc::clone(self), id, script));
+        sandbox.agent = Some(agent.abort_handle());
+        inside.next_pid = pid;
+        *inside.executed.entry(key).or_default() += 1;
+        Ok(())
+    }
+
+    /// The agent prints.
+    pub(crate) fn print(&self, id: SandboxId, stream: Stream, bytes: &[u8]) {
+        let mut inside = self.inside();
+        let at = self.sim.now();
+        let Some(sandbox) = inside.boxes.get_mut(&id).filter(|sandbox| sandbox.is_alive()) else {
+            return;
+        };
+        let chunk = Chunk { offset: sandbox.printed, at, stream, bytes: bytes.to_vec() };
+        sandbox.printed += bytes.len() as u64;
+        sandbox.chunks.push(chunk);
+        sandbox.touch();
+        let key = (sandbox.task, sandbox.attempt);
+        inside.printed.entry(key).or_default().extend_from_slice(bytes);
+    }
+
+    /// The agent starts another process.
+    pub(crate) fn fork(&self, id: SandboxId, kin: Kin, heeds_term: bool) {
+        let mut inside = self.inside();
+        let pid = inside.next_pid + 1;
+        inside.next_pid = pid;
+        if let Some(sandbox) = inside.boxes.get_mut(&id).filter(|sandbox| sandbox.is_alive()) {
+            sandbox.processes.push(Process { pid, kin, heeds_term });
+        }
+    }
+
+    /// The agent ends by itself; the shim ends what it leaves behind.
+    pub(crate) fn exited(&self, id: SandboxId, exit: Exit) {
+        self.finish(id, EndReason::Exited, exit);
+    }
+
+    /// Asks every process politely; what heeds that is gone.
+    pub(crate) fn terminate(&self, id: SandboxId) {
+        let mut inside = self.inside();
+        let Some(sandbox) = inside.boxes.get_mut(&id) else { return };
+        let gone: Vec<Process> =
+            sandbox.processes.iter().filter(|p| p.heeds_term).cloned().collect();
+        if gone.iter().any(|process| process.kin == Kin::Agent)
+            && let Some(agent) = sandbox.agent.take()
+        {
+            agent.abort();
+        }
+        sandbox.processes.retain(|process| !process.heeds_term);
+        sandbox.killed.extend(gone.iter().map(seen));
+    }
+
+    /// Whether the sandbox has a process left.
+    pub(crate) fn has_processes(&self, id: SandboxId) -> bool {
+        self.inside().boxes.get(&id).is_some_and(Sandbox::is_alive)
+    }
+
+    /// Kills everything and writes the end, once.
+    pub(crate) fn finish(&self, id: SandboxId, reason: EndReason, exit: Exit) {
+        let leaves_strays = self.sim.planted == Some(Planted::KillMissesEscapees);
+        let mut inside = self.inside();
+        let now = self.sim.now();
+        let Some(sandbox) = inside.boxes.get_mut(&id).filter(|sandbox| sandbox.end.is_none())
+        else {
+            return;
+        };
+        let left = std::mem::take(&mut sandbox.processes);
+        let missed = left.iter().filter(|p| leaves_strays && p.kin == Kin::Escapee).count();
+        sandbox.killed.extend(left.iter().map(seen));
+        let killed = std::mem::take(&mut sandbox.killed);
+        let receipt = Receipt {
+            killed_count: killed.len() as u64,
+            killed,
+            proof: Proof::NamespaceGone { namespace: 1 },
+            ..Receipt::empty(id, now, Proof::NeverExisted)
+        };
+        let output_bytes = sandbox.printed;
+        sandbox.end = Some(End {
+            sandbox: id,
+            exit,
+            reason,
+            out_of_memory: false,
+            at: now,
+            output_bytes,
+            receipt,
+        });
+        sandbox.phase = Phase::Ended;
+        if let Some(agent) = sandbox.agent.take()
+            && reason != EndReason::Exited
+        {
+            agent.abort();
+        }
+        sandbox.touch();
+        let stray = (sandbox.session, sandbox.task, sandbox.attempt);
+        self.sim.note(format_args!("sandbox {} #{} ended: {reason:?} {exit:?}", stray.1, stray.2));
+        inside.strays.extend(std::iter::repeat_n(stray, missed));
+    }
+
+    /// Ends a sandbox: politely, then not. Goes on to its end whoever asked for it.
+    pub(crate) async fn end(self: Arc<Self>, id: SandboxId, reason: EndReason, grace: Duration) {
+        let was_started = self.has_processes(id);
+        if !grace.is_zero() && was_started {
+            self.terminate(id);
+            let until = tokio::time::Instant::now() + grace;
+            while self.has_processes(id) && tokio::time::Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(100).min(grace)).await;
+            }
+        }
+        let exit = match (was_started, self.has_processes(id)) {
+            (false, _) => Exit::NotStarted,
+            (true, true) => Exit::Signal(9),
+            (true, false) => Exit::Signal(15),
+        };
+        self.finish(id, reason, exit);
+    }
+
+    /// The shim: ends its sandbox so early that it is dead when the lease is over.
+    pub(crate) async fn hold_lease(self: Arc<Self>, id: SandboxId) {
+        let Some(mut changed) = self.inside().boxes.get(&id).map(|b| b.changed.subscribe()) else {
+            return;
+        };
+        loop {
+            let kill_at = match self.inside().boxes.get(&id) {
+                Some(sandbox) if sandbox.end.is_none() => {
+                    let margins = sandbox.plan.margins;
+                    (sandbox.until.saturating_sub(margins.total().as_millis()), margins.grace)
+                }
+                Some(_) | None => return,
+            };
+            let wait = self.sim.until_machine_ms(kill_at.0);
+            if wait.is_zero() {
+                let grace = Duration::from_millis(kill_at.1.as_millis());
+                return Arc::clone(&self).end(id, EndReason::LeaseOver, grace).await;
+            }
+            let _ = tokio::time::timeout(wait, changed.changed()).await;
+            if self.sim.planted == Some(Planted::ShimForgetsLease) {
+                return;
+            }
+        }
+    }
+}
+
+fn seen(process: &Process) -> Seen {
+    Seen { pid: process.pid, started: u64::from(process.pid), name: format!("{:?}", process.kin) }
+}

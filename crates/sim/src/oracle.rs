@@ -1,0 +1,357 @@
+//! The oracle: watches a world from outside, and knows the fourteen invariants by number.
+//!
+//! It looks after every change of the store, whenever something lands at the remote or a tree is
+//! saved, and at everything together every so often. It believes rows only about what is decided;
+//! what agents printed, what processes live and what the remote got it knows from the world itself.
+
+mod events;
+mod owed;
+mod transcripts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use belay_control::Control;
+use belay_kernel::attempt::Phase;
+use belay_kernel::publish::{Publish, Push};
+use belay_kernel::status::Group;
+use belay_kernel::task::{Reason, State};
+use belay_kernel::why::LivePath;
+use belay_kernel::{AttemptNumber, SessionId, TaskId, Timestamp};
+use belay_store::rows::{AttemptRow, TaskRow};
+use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
+
+use crate::machine::Machine;
+use crate::sim::Sim;
+
+/// How often everything is looked at that a change of the store does not show.
+const LOOK_EVERY_MS: u64 = 5_000;
+
+/// How long an effect may take that would move a task on, while a node is up.
+const STUCK_MS: u64 = 180_000;
+
+/// An attempt, by its task and number.
+pub(crate) type Name = (TaskId, AttemptNumber);
+
+/// What was seen before.
+#[derive(Default)]
+struct Ledger {
+    states: BTreeMap<TaskId, (State, Reason)>,
+    attempts: BTreeMap<Name, (Phase, Publish)>,
+    /// Attempts that ended without the gate having been opened: nothing of them may be published.
+    closed: BTreeSet<Name>,
+    /// Agents that were started since a person last acted.
+    started: BTreeMap<TaskId, u32>,
+    /// Tasks whose making was acknowledged.
+    made: BTreeSet<TaskId>,
+    /// Stops that were acknowledged, and when.
+    stopped: BTreeMap<TaskId, Timestamp>,
+    sealed: BTreeSet<Name>,
+    events: events::Consumer,
+    /// When everything was last looked at.
+    looked_ms: Option<u64>,
+    /// Since when nothing moves a task on, while somebody could have noticed.
+    stuck: BTreeMap<TaskId, u64>,
+}
+
+/// The oracle.
+pub(crate) struct Oracle {
+    pub(crate) sim: Arc<Sim>,
+    memory: Memory,
+    ledger: Mutex<Ledger>,
+    /// Set once, when the world is put together.
+    pub(crate) machine: OnceLock<Arc<Machine>>,
+}
+
+/// The answer of something that answers at once.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+/// The first letters of an id, for people.
+pub(crate) fn short(id: impl std::fmt::Display) -> String {
+    id.to_string().chars().take(6).collect()
+}
+
+impl Oracle {
+    pub(crate) fn new(sim: Arc<Sim>, memory: Memory) -> Self {
+        Self { sim, memory, ledger: Mutex::default(), machine: OnceLock::new() }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rows<R: Record>(&self) -> Vec<R> {
+        let page = at_once(self.memory.list(Query::<R>::first(MAX_BATCH))).and_then(Result::ok);
+        page.map(|page| page.rows.into_iter().map(|stored| stored.row).collect())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn tasks(&self) -> Vec<TaskRow> {
+        self.rows()
+    }
+
+    fn attempts(&self) -> Vec<AttemptRow> {
+        self.rows()
+    }
+
+    /// A person was told that this task was made.
+    pub(crate) fn made(&self, task: TaskId) {
+        self.ledger().made.insert(task);
+    }
+
+    /// A person was told that this task is stopped.
+    pub(crate) fn stopped(&self, task: TaskId) {
+        let now = self.sim.now();
+        self.sim.note(format_args!("person  stop of {} is acknowledged", short(task)));
+        self.ledger().stopped.entry(task).or_insert(now);
+        self.after_change();
+        self.check_processes();
+    }
+
+    /// Something was committed.
+    pub(crate) fn after_change(&self) {
+        let (tasks, attempts) = (self.tasks(), self.attempts());
+        let mut ledger = self.ledger();
+        for task in &tasks {
+            self.check_task(&mut ledger, task);
+        }
+        for attempt in &attempts {
+            self.check_attempt(&mut ledger, attempt);
+        }
+        for made in &ledger.made {
+            if !tasks.iter().any(|task| task.task.id == *made) {
+                self.sim
+                    .violate(5, format!("task {} was acknowledged and is not there", short(made)));
+            }
+        }
+        let mut acting: BTreeMap<SessionId, Name> = BTreeMap::new();
+        for row in attempts.iter().filter(|row| row.attempt.may_act()) {
+            let name = (row.task, row.attempt.number);
+            if let Some(other) = acting.insert(row.session, name) {
+                let who =
+                    format!("{} #{} and {} #{}", short(other.0), other.1, short(name.0), name.1);
+                self.sim.violate(2, format!("{who} may act in one session"));
+            }
+        }
+    }
+
+    fn check_task(&self, ledger: &mut Ledger, row: &TaskRow) {
+        let (id, state, reason) = (row.task.id, row.task.state, row.task.reason);
+        if let Some(parent) = row.task.parent
+            && let Some(at) = ledger.stopped.get(&parent)
+            && row.created_at > *at
+        {
+            self.sim.violate(3, format!("{} got a subtask after its stop", short(parent)));
+        }
+        let before = ledger.states.insert(id, (state, reason));
+        if before == Some((state, reason)) {
+            return;
+        }
+        let from = before.map_or("nothing", |(state, _)| state.name());
+        let line = format!("{} {from} → {} ({})", short(id), state.name(), reason.code());
+        self.sim.note(format_args!("task    {line}"));
+        if let Some((old, _)) = before
+            && old.group() == Group::Final
+            && old != state
+        {
+            let number = if old == State::Completed { 12 } else { 1 };
+            self.sim.violate(number, format!("a final state changed: {line}"));
+        }
+        if matches!(reason, Reason::Asked(_) | Reason::Requeued(_) | Reason::Created) {
+            ledger.started.insert(id, 0);
+        }
+        if matches!((before, state), (Some((State::Claimed { .. }, _)), State::Running { .. })) {
+            let started = ledger.started.entry(id).or_default();
+            *started += 1;
+            if *started > row.task.max_attempts.max(1) {
+                let most = row.task.max_attempts;
+                self.sim.violate(8, format!("{} had {started} of {most} attempts", short(id)));
+            }
+        }
+    }
+
+    fn check_attempt(&self, ledger: &mut Ledger, row: &AttemptRow) {
+        let name = (row.task, row.attempt.number);
+        let (phase, publish) = (row.attempt.phase, row.attempt.publish);
+        let before = ledger.attempts.insert(name, (phase, publish));
+        if before == Some((phase, publish)) {
+            return;
+        }
+        let line = format!("{} #{} {phase:?} {}", short(name.0), name.1, word(publish));
+        self.sim.note(format_args!("attempt {line}"));
+        if ledger.stopped.contains_key(&row.task) {
+            self.sim.violate(3, format!("an attempt moved after its stop: {line}"));
+        }
+        let Some((old, published)) = before else { return };
+        if rank(phase) < rank(old) || (rank(old) >= 3 && outcome(old) != outcome(phase)) {
+            self.sim.violate(1, format!("an attempt went back from {old:?}: {line}"));
+        }
+        if published.is_settled() && published != Publish::None && published != publish {
+            self.sim.violate(1, format!("a settled publish changed: {line}"));
+        }
+        if rank(old) < 3 && rank(phase) >= 3 && publish == Publish::None {
+            ledger.closed.insert(name);
+        }
+        if ledger.closed.contains(&name) && publish != Publish::None {
+            self.sim.violate(4, format!("the gate was opened after the end: {line}"));
+        }
+    }
+
+    /// A runner pushes.
+    pub(crate) fn pushing(&self, push: Push) {
+        let opened = self.attempts().iter().any(|row| row.attempt.publish.push() == Some(push));
+        if !opened {
+            self.sim.violate(4, format!("{} is pushed without a gate", short(push.commit)));
+        }
+    }
+
+    /// The remote has got a commit.
+    pub(crate) fn landed(&self, branch: &str, push: Push) {
+        let rows = self.attempts();
+        let of = rows.iter().filter(|row| {
+            row.attempt.publish.push().is_some_and(|stored| stored.commit == push.commit)
+        });
+        let settled: Vec<bool> =
+            of.map(|row| matches!(row.attempt.publish, Publish::NotPushed(_))).collect();
+        let what = format!("{} landed on {branch}", short(push.commit));
+        if settled.is_empty() {
+            self.sim.violate(4, format!("{what} without a gate"));
+        } else if settled.iter().all(|not_pushed| *not_pushed) {
+            self.sim.violate(4, format!("{what} after it was recorded as not pushed"));
+        }
+    }
+
+    /// A tree is being saved.
+    pub(crate) fn kept(&self, session: SessionId, task: TaskId, attempt: AttemptNumber) {
+        let alive = self.machine.get().map(|machine| machine.alive()).unwrap_or_default();
+        if alive.iter().any(|alive| alive.session == session) {
+            let what = format!("{} #{attempt}", short(task));
+            self.sim
+                .violate(10, format!("the tree of {what} is saved while a process works in it"));
+        }
+    }
+
+    /// Processes against what is committed about them.
+    fn check_processes(&self) {
+        let Some(machine) = self.machine.get() else { return };
+        let (rows, now) = (self.attempts(), self.sim.now());
+        let mut sessions: BTreeSet<SessionId> = BTreeSet::new();
+        for alive in machine.alive() {
+            let name = format!("{} #{}", short(alive.task), alive.attempt);
+            if !sessions.insert(alive.session) {
+                self.sim.violate(2, format!("two agents live in the session of {name}"));
+            }
+            if self.ledger().stopped.contains_key(&alive.task) {
+                self.sim.violate(3, format!("a process of {name} lives after its stop"));
+            }
+            let of =
+                |row: &&AttemptRow| (row.task, row.attempt.number) == (alive.task, alive.attempt);
+            match rows.iter().find(of) {
+                None => self.sim.violate(5, format!("nobody knows {name}, which lives")),
+                Some(row) if matches!(row.attempt.phase, Phase::Ended(..)) => {
+                    let phase = row.attempt.phase;
+                    self.sim.violate(3, format!("a process of {name} lives, and it is {phase:?}"));
+                }
+                Some(row) if row.attempt.lease_end < now => {
+                    self.sim.violate(3, format!("a process of {name} lives after its lease"));
+                }
+                Some(_) => {}
+            }
+        }
+        for (name, times) in &machine.inside().executed {
+            if *times > 1 {
+                let name = format!("{} #{}", short(name.0), name.1);
+                self.sim.violate(2, format!("the agent of {name} was executed {times} times"));
+            }
+        }
+    }
+
+    /// Leases that are over, where somebody could have noticed for so long.
+    fn check_recovery(&self, up_ms: u64) {
+        let knobs = &self.sim.knobs;
+        let store_works = knobs.store_fails + knobs.store_loses == 0 || self.sim.is_calm();
+        if up_ms < 60_000 || !store_works {
+            return;
+        }
+        let limit = self.sim.now().before(belay_kernel::Span::from_secs(60));
+        for row in self.attempts().iter().filter(|row| row.attempt.may_act()) {
+            if row.attempt.lease_end < limit {
+                let name = format!("{} #{}", short(row.task), row.attempt.number);
+                self.sim.violate(14, format!("{name} acts a minute after its lease was over"));
+            }
+        }
+    }
+
+    /// Looks at everything. A node is up for so long without a break.
+    pub(crate) async fn look(&self, observer: &Control<Memory>, up_ms: u64) {
+        self.memory.set_now(self.sim.now());
+        self.after_change();
+        self.check_processes();
+        let now = self.sim.ms();
+        let recently = self.ledger().looked_ms.is_some_and(|at| now < at + LOOK_EVERY_MS);
+        if recently {
+            return;
+        }
+        self.ledger().looked_ms = Some(now);
+        self.check_recovery(up_ms);
+        self.read_events();
+        self.check_transcripts(observer).await;
+        self.check_paths(observer, up_ms).await;
+    }
+
+    /// Each task that is not final has a live path. An effect that is not performed yet is one, and
+    /// shows in no row: so it is wrong only if it stays so.
+    async fn check_paths(&self, observer: &Control<Memory>, up_ms: u64) {
+        let now = self.sim.ms();
+        for task in self.tasks() {
+            let (id, state) = (task.task.id, task.task.state);
+            let why = match state.group() {
+                Group::Final => None,
+                _ => observer.why(id).await.ok(),
+            };
+            let is_stuck = why.is_some_and(|why| why.why.path == LivePath::None);
+            if !is_stuck || up_ms < STUCK_MS {
+                self.ledger().stuck.remove(&id);
+                continue;
+            }
+            let since = *self.ledger().stuck.entry(id).or_insert(now);
+            if now > since + STUCK_MS {
+                self.sim.violate(7, format!("nothing moves {} on: {state:?}", short(id)));
+            }
+        }
+    }
+}
+
+const fn rank(phase: Phase) -> u8 {
+    match phase {
+        Phase::Claimed => 0,
+        Phase::Running => 1,
+        Phase::Publishing { .. } => 2,
+        Phase::Ending(_) => 3,
+        Phase::Ended(..) => 4,
+    }
+}
+
+const fn outcome(phase: Phase) -> Option<belay_kernel::attempt::Outcome> {
+    match phase {
+        Phase::Ending(outcome) | Phase::Ended(outcome, _) => Some(outcome),
+        Phase::Claimed | Phase::Running | Phase::Publishing { .. } => None,
+    }
+}
+
+const fn word(publish: Publish) -> &'static str {
+    match publish {
+        Publish::None => "",
+        Publish::Open(_) => "(push is open)",
+        Publish::Pushed(_) => "(pushed)",
+        Publish::NotPushed(_) => "(not pushed)",
+    }
+}

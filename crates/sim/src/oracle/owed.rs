@@ -1,0 +1,72 @@
+//! What is still owed when nothing goes wrong any more, and by whom.
+
+use belay_kernel::attempt::Phase;
+use belay_kernel::status::Group;
+use belay_kernel::task::{Blocked, State};
+use belay_kernel::termination::Step;
+use belay_store::rows::{AttemptRow, SessionRow, TaskRow};
+
+use super::{Oracle, short};
+
+impl Oracle {
+    /// Everything that keeps this world from being at rest, in sentences.
+    pub(crate) fn owed(&self) -> Vec<String> {
+        let mut owed: Vec<String> = Vec::new();
+        for row in self.attempts() {
+            owed.extend(
+                attempt(&row)
+                    .map(|what| format!("{} #{}: {what}", short(row.task), row.attempt.number)),
+            );
+        }
+        let tasks = self.tasks();
+        for row in &tasks {
+            owed.extend(task(row).map(|what| format!("{}: {what}", short(row.task.id))));
+        }
+        for row in self.rows::<SessionRow>() {
+            if row.session.attempt == belay_kernel::session::Attempt::Live {
+                owed.push(format!("control: session {} is not free", short(row.id)));
+            }
+        }
+        let alive = self.machine.get().map(|machine| machine.alive()).unwrap_or_default();
+        for alive in alive {
+            let name = format!("{} #{}", short(alive.task), alive.attempt);
+            owed.push(format!("the machine: a process of {name} lives"));
+        }
+        owed
+    }
+}
+
+fn attempt(row: &AttemptRow) -> Option<String> {
+    let attempt = &row.attempt;
+    match attempt.phase {
+        Phase::Ended(..) => {}
+        phase => {
+            return Some(format!("the runner: it is {phase:?}, lease to {:?}", attempt.lease_end));
+        }
+    }
+    if !attempt.publish.is_settled() {
+        return Some("the runner: its push is not settled".into());
+    }
+    match row.termination {
+        Some(saga) if saga.step != Step::Done => {
+            Some(format!("the runner: its termination is at {:?}", saga.step))
+        }
+        Some(_) | None => None,
+    }
+}
+
+fn task(row: &TaskRow) -> Option<String> {
+    match row.task.state {
+        State::Queued { .. } if row.unfinished > 0 => {
+            Some(format!("others: it waits for {} tasks", row.unfinished))
+        }
+        State::Queued { not_before, .. } => {
+            Some(format!("the runner: it is QUEUED ({}) {not_before:?}", row.task.reason.code()))
+        }
+        State::Blocked(Blocked::Subtasks { .. }) => Some("its subtasks: it is BLOCKED".into()),
+        // One that may not be run, because what it waits for failed, waits for a person.
+        State::Pending { .. } => None,
+        state if state.group().is_at_rest() || state.group() == Group::Final => None,
+        state => Some(format!("{:?}: it is {}", state.group(), state.name())),
+    }
+}

@@ -1,0 +1,209 @@
+//! People: they make tasks, and stop, answer, accept, reject, retry, resume and continue them at
+//! random moments. A request that is not answered is made again with the same key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belay_api::{
+    Accept, Answer, Code, Comment, Continue, NewTask, Problem, Publishing, Resume, Stopping,
+};
+use belay_control::Control;
+use belay_kernel::TaskId;
+use belay_kernel::task::{Review, State};
+
+use crate::Planted;
+use crate::net::{Line, Net};
+use crate::oracle::{Oracle, short};
+use crate::store::SimStore;
+
+/// How often a person asks again.
+const TRIES: u32 = 5;
+const PERSON: &str = "ada";
+
+/// Somebody who uses Belay.
+#[derive(Clone)]
+pub(crate) struct Person {
+    pub(crate) net: Arc<Net>,
+    pub(crate) oracle: Arc<Oracle>,
+}
+
+impl Person {
+    /// Asks until an answer comes; nothing, if none does.
+    async fn ask<T, F, Fut>(&self, call: F) -> Option<Result<T, Problem>>
+    where
+        T: Send + 'static,
+        F: Fn(Control<SimStore>, String) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, Problem>> + Send + 'static,
+    {
+        let key = format!("key-{:016x}", self.net.sim.rng().next());
+        for _ in 0..TRIES {
+            let (call, key) = (call.clone(), key.clone());
+            let said = self.net.say(Line::Network, move |control| call(control, key.clone()));
+            match said.await {
+                Some(Err(problem)) if problem.code == Code::Unavailable => {}
+                Some(answer) => return Some(answer),
+                None => {}
+            }
+            self.net.sim.wait(200, 6_000).await;
+        }
+        None
+    }
+
+    fn note(&self, what: &str, task: TaskId) {
+        self.net.sim.note(format_args!("person  {what} {}", short(task)));
+    }
+
+    /// Makes a task.
+    pub(crate) async fn make(&self) {
+        let new = self.imagine();
+        let made = self.ask(move |control, key| {
+            let new = new.clone();
+            async move { control.create(PERSON, new, Some(key)).await }
+        });
+        if let Some(Ok(view)) = made.await {
+            self.oracle.made(view.summary.id);
+        }
+    }
+
+    fn imagine(&self) -> NewTask {
+        let tasks = self.oracle.tasks();
+        let mut rng = self.net.sim.rng();
+        let is_command = rng.permille(350);
+        let mut any = |chance: u64| match rng.permille(chance) {
+            true => rng.pick(&tasks).map(|row| row.task.id),
+            false => None,
+        };
+        let (after, parent) = (any(200), any(250));
+        let mut limits = std::collections::BTreeMap::new();
+        if rng.permille(600) {
+            limits.insert("absolute".to_owned(), format!("{}m", rng.between(1, 8)));
+        }
+        NewTask {
+            prompt: format!("Mend fence {:04x}.", rng.below(65_536)),
+            agent: None,
+            command: if is_command { vec!["mend".into()] } else { Vec::new() },
+            repository: rng.permille(750).then(|| "sim://repo".to_owned()),
+            publish: if rng.permille(850) { Publishing::Branch } else { Publishing::None },
+            review: if rng.permille(500) { Review::Auto } else { Review::Manual },
+            limits,
+            budget_usd: rng.permille(150).then_some(0.06),
+            allow_uncounted: true,
+            max_attempts: Some(u32::try_from(rng.between(1, 3)).unwrap_or(1)),
+            priority: i64::try_from(rng.below(3)).unwrap_or(0),
+            after: after.into_iter().collect(),
+            parent,
+            hold: rng.permille(80),
+            ..NewTask::default()
+        }
+    }
+
+    /// Does something with a task that it means something to, or something that it does not.
+    pub(crate) async fn meddle(&self) {
+        let tasks = self.oracle.tasks();
+        let (row, draw) = {
+            let mut rng = self.net.sim.rng();
+            let Some(row) = rng.pick(&tasks).cloned() else { return };
+            (row, rng.below(100))
+        };
+        let id = row.task.id;
+        if draw < 12 {
+            return self.retry(id).await;
+        }
+        match row.task.state {
+            State::Queued { .. } | State::Claimed { .. } if draw < 30 => self.stop(id).await,
+            State::Running { .. } if draw < 45 => self.stop(id).await,
+            State::Blocked(_) if draw < 25 => self.stop(id).await,
+            State::Blocked(_) => self.answer(id).await,
+            State::Pending { .. } => self.run(id).await,
+            State::Ready { .. } if draw < 50 => self.reject(id).await,
+            State::Ready { .. } => self.accept(id).await,
+            State::Failed(_) | State::TimedOut { .. } if draw < 55 => self.resume(id).await,
+            State::Failed(_) | State::TimedOut { .. } => self.retry(id).await,
+            State::Completed if draw < 40 => self.follow(id).await,
+            State::Cancelled if draw < 30 => self.resume(id).await,
+            State::Cancelled => self.stop(id).await,
+            _ => {}
+        }
+    }
+
+    /// Does what waits for a person, so that nothing else is left to do.
+    pub(crate) async fn attend(&self) {
+        for row in self.oracle.tasks() {
+            let id = row.task.id;
+            match row.task.state {
+                State::Pending { .. } => self.run(id).await,
+                State::Ready { .. } => self.accept(id).await,
+                State::Blocked(_) => self.answer(id).await,
+                _ => {}
+            }
+        }
+    }
+
+    async fn run(&self, id: TaskId) {
+        self.note("runs", id);
+        self.ask(move |c, key| async move { c.run(PERSON, id, Some(key)).await }).await;
+    }
+
+    async fn retry(&self, id: TaskId) {
+        self.note("retries", id);
+        self.ask(move |c, key| async move { c.retry(PERSON, id, Some(key)).await }).await;
+    }
+
+    async fn resume(&self, id: TaskId) {
+        self.note("resumes", id);
+        let message = Some("Go on.".to_owned());
+        self.ask(move |c, key| {
+            let resume = Resume { message: message.clone() };
+            async move { c.resume(PERSON, id, resume, Some(key)).await }
+        })
+        .await;
+    }
+
+    async fn follow(&self, id: TaskId) {
+        self.note("continues", id);
+        self.ask(move |c, key| async move {
+            let follow = Continue { message: "Now paint it.".to_owned() };
+            c.follow(PERSON, id, follow, Some(key)).await
+        })
+        .await;
+    }
+
+    async fn accept(&self, id: TaskId) {
+        self.note("accepts", id);
+        self.ask(
+            move |c, key| async move { c.accept(PERSON, id, Accept::default(), Some(key)).await },
+        )
+        .await;
+    }
+
+    async fn reject(&self, id: TaskId) {
+        self.note("rejects", id);
+        self.ask(move |c, key| async move {
+            let comment = Comment { comment: Some("Not so.".to_owned()), run: true };
+            c.reject(PERSON, id, comment, Some(key)).await
+        })
+        .await;
+    }
+
+    async fn answer(&self, id: TaskId) {
+        self.note("answers", id);
+        self.ask(move |c, key| async move {
+            let answer = Answer { question: None, text: "1".to_owned() };
+            c.answer(PERSON, id, answer, Some(key)).await
+        })
+        .await;
+    }
+
+    async fn stop(&self, id: TaskId) {
+        self.note("stops", id);
+        let wait = Duration::from_secs(self.net.sim.rng().pick(&[0, 5, 30]).copied().unwrap_or(0));
+        let stopped =
+            self.ask(move |c, key| async move { c.stop(PERSON, id, wait, Some(key)).await });
+        let hasty = self.net.sim.planted == Some(Planted::StopAckedEarly);
+        match stopped.await {
+            Some(Ok(Stopping::Stopped { .. })) => self.oracle.stopped(id),
+            Some(Ok(Stopping::Stopping { .. })) if hasty => self.oracle.stopped(id),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What every part of a world shares: virtual time, chance, the trace, the fuses, and the first
+//! thing that was found wrong.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use belay_kernel::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::Planted;
+use crate::rng::Rng;
+
+/// The wall clock when a world begins.
+const BEGIN_MS: i64 = 1_700_000_000_000;
+
+/// How much goes wrong, out of a thousand where it is a chance.
+#[derive(Clone, Debug)]
+pub(crate) struct Knobs {
+    /// Whether node and runner are one process that falls as one.
+    pub(crate) embedded: bool,
+    /// The store fails before it does anything.
+    pub(crate) store_fails: u64,
+    /// The store does it, and its answer is lost.
+    pub(crate) store_loses: u64,
+    /// An operation of the store takes its time.
+    pub(crate) store_slow: u64,
+    /// A message between runner and node is lost.
+    pub(crate) net_loses: u64,
+    /// One arrives twice, the second time late.
+    pub(crate) net_doubles: u64,
+    /// An operation of the provider fails.
+    pub(crate) provider_fails: u64,
+    /// Something with the remote fails, is slow, or is not answered.
+    pub(crate) remote_fails: u64,
+    /// How long node and runner live between two crashes, at most, in milliseconds.
+    pub(crate) crash_every_ms: u64,
+    /// How long there is trouble.
+    pub(crate) trouble_ms: u64,
+    /// How many tasks people make.
+    pub(crate) tasks: u64,
+    /// How many attempts the runner has at a time.
+    pub(crate) slots: u32,
+    /// By how much the machine's clock is too slow, in millionths.
+    pub(crate) drift_ppm: u64,
+}
+
+impl Knobs {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let mut often = |choices: &[u64]| rng.pick(choices).copied().unwrap_or(0);
+        let (store_fails, store_loses) = (often(&[0, 0, 2, 20]), often(&[0, 0, 2, 20]));
+        let (store_slow, net_loses) = (often(&[0, 20, 100]), often(&[0, 10, 50, 150]));
+        let (net_doubles, provider_fails) = (often(&[0, 20, 100]), often(&[0, 10, 80]));
+        let remote_fails = often(&[0, 50, 250]);
+        let crash_every_ms = often(&[10_000, 40_000, 120_000, 600_000]);
+        Self {
+            embedded: rng.permille(350),
+            store_fails,
+            store_loses,
+            store_slow,
+            net_loses,
+            net_doubles,
+            provider_fails,
+            remote_fails,
+            crash_every_ms,
+            trouble_ms: rng.between(60_000, 900_000),
+            tasks: rng.between(2, 9),
+            slots: u32::try_from(rng.between(1, 4)).unwrap_or(1),
+            drift_ppm: rng.below(1_500),
+        }
+    }
+}
+
+/// What can fall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Node,
+    Runner,
+}
+
+#[derive(Debug, Default)]
+struct Fuses {
+    node: Option<u64>,
+    runner: Option<u64>,
+    blown: Vec<Part>,
+}
+
+/// What was found wrong, by the number of the invariant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which of the fourteen; 0 for what has no number.
+    pub invariant: u8,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {}: {}", self.invariant, self.what)
+    }
+}
+
+/// What happened, line by line, and a hash of all lines.
+#[derive(Debug)]
+struct Trace {
+    lines: Vec<String>,
+    hash: u64,
+}
+
+/// What every part shares.
+#[derive(Debug)]
+pub(crate) struct Sim {
+    origin: Instant,
+    rng: Mutex<Rng>,
+    trace: Mutex<Trace>,
+    calm: AtomicBool,
+    fuses: Mutex<Fuses>,
+    found: Mutex<Option<Violation>>,
+    pub(crate) knobs: Knobs,
+    pub(crate) planted: Option<Planted>,
+    /// Something happened that the world must look at.
+    pub(crate) alarm: Notify,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sim {
+    pub(crate) fn new(mut rng: Rng, planted: Option<Planted>) -> Self {
+        let knobs = Knobs::draw(&mut rng);
+        Self {
+            origin: Instant::now(),
+            rng: Mutex::new(rng),
+            trace: Mutex::new(Trace { lines: Vec::new(), hash: 0xCBF2_9CE4_8422_2325 }),
+            calm: AtomicBool::new(false),
+            fuses: Mutex::default(),
+            found: Mutex::default(),
+            knobs,
+            planted,
+            alarm: Notify::new(),
+        }
+    }
+
+    /// Milliseconds since the world began.
+    pub(crate) fn ms(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The wall clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_millis(BEGIN_MS + i64::try_from(self.ms()).unwrap_or(i64::MAX))
+    }
+
+    /// Milliseconds since the machine's boot, by its own clock, which is a little slow.
+    pub(crate) fn machine_ms(&self) -> u64 {
+        let ms = self.ms() + 5_000;
+        ms - ms * self.knobs.drift_ppm / 1_000_000
+    }
+
+    /// How long until the machine's clock shows `at`.
+    pub(crate) fn until_machine_ms(&self, at: u64) -> Duration {
+        let left = at.saturating_sub(self.machine_ms());
+        let slack = left * self.knobs.drift_ppm / 990_000;
+        Duration::from_millis(left + slack + u64::from(left > 0))
+    }
+
+    pub(crate) fn rng(&self) -> MutexGuard<'_, Rng> {
+        lock(&self.rng)
+    }
+
+    /// Whether something goes wrong that does so many times in a thousand, while there is trouble.
+    pub(crate) fn goes_wrong(&self, permille: u64) -> bool {
+        permille > 0 && !self.is_calm() && self.rng().permille(permille)
+    }
+
+    /// A wait between both, in milliseconds.
+    pub(crate) async fn wait(&self, least: u64, most: u64) {
+        let ms = self.rng().between(least, most);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// From now on nothing goes wrong.
+    pub(crate) fn heal(&self) {
+        self.calm.store(true, Ordering::SeqCst);
+        let mut fuses = lock(&self.fuses);
+        (fuses.node, fuses.runner) = (None, None);
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note(&self, line: impl fmt::Display) {
+        let ms = self.ms();
+        let line = format!("{:>5}.{:03}  {line}", ms / 1_000, ms % 1_000);
+        let mut trace = lock(&self.trace);
+        for byte in line.bytes() {
+            trace.hash = (trace.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+        trace.lines.push(line);
+    }
+
+    /// The lines, and their hash.
+    pub(crate) fn trace(&self) -> (Vec<String>, u64) {
+        let mut trace = lock(&self.trace);
+        (std::mem::take(&mut trace.lines), trace.hash)
+    }
+
+    /// Something is wrong; the first of these ends the world.
+    pub(crate) fn violate(&self, invariant: u8, what: impl Into<String>) {
+        let violation = Violation { invariant, what: what.into() };
+        self.note(format_args!("VIOLATION {violation}"));
+        lock(&self.found).get_or_insert(violation);
+        self.alarm.notify_one();
+    }
+
+    pub(crate) fn found(&self) -> Option<Violation> {
+        lock(&self.found).clone()
+    }
+
+    /// This part falls after so many more steps.
+    pub(crate) fn light(&self, part: Part, steps: u64) {
+        let mut fuses = lock(&self.fuses);
+        match part {
+            Part::Node => fuses.node = Some(steps),
+            Part::Runner => fuses.runner = Some(steps),
+        }
+    }
+
+    /// One step of a part. It does not come back from the one at which the part falls.
+    pub(crate) async fn step(&self, part: Part) {
+        let blown = {
+            let mut fuses = lock(&self.fuses);
+            let fuse = match part {
+                Part::Node => &mut fuses.node,
+                Part::Runner => &mut fuses.runner,
+            };
+            match fuse {
+                Some(0) => {
+                    *fuse = None;
+                    fuses.blown.push(part);
+                    true
+                }
+                Some(left) => {
+                    *left -= 1;
+                    false
+                }
+                None => false,
+            }
+        };
+        if blown {
+            self.alarm.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What fell since this was last asked.
+    pub(crate) fn blown(&self) -> Vec<Part> {
+        std::mem::take(&mut lock(&self.fuses).blown)
+    }
+}

@@ -1,0 +1,221 @@
+//! The store of a world: the in-memory one, on virtual time, with faults.
+//!
+//! What changes something is done by a task of its own, as a database does it: whoever asked may
+//! fall meanwhile, and it is done all the same.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belay_kernel::{Revision, Span, Timestamp};
+use belay_store::{
+    Answered, Beat, Beaten, Claim, ClaimAsk, Commit, Committed, Cursor, Decide, Due, Effect,
+    EventFilter, Events, Failure, Installation, Key, Lease, LeaseKind, Memory, Page, Prune, Pruned,
+    Query, Record, Settled, Store, Stored,
+};
+
+use crate::Planted;
+use crate::oracle::Oracle;
+use crate::sim::{Part, Sim};
+
+/// The store as a node sees it.
+#[derive(Clone)]
+pub(crate) struct SimStore {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) memory: Memory,
+    pub(crate) oracle: Arc<Oracle>,
+}
+
+impl SimStore {
+    async fn look<T>(
+        &self,
+        look: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> Result<T, Failure> {
+        self.sim.step(Part::Node).await;
+        if self.sim.goes_wrong(self.sim.knobs.store_fails) {
+            return Err(Failure::Injected);
+        }
+        if self.sim.goes_wrong(self.sim.knobs.store_slow) {
+            self.sim.wait(1, 40).await;
+        }
+        self.memory.set_now(self.sim.now());
+        look.await
+    }
+
+    /// Changes rows, which the oracle looks at at once.
+    async fn decide<T, F, Fut>(&self, change: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce(Memory) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let oracle = Arc::clone(&self.oracle);
+        self.change(move |memory| async move {
+            let done = change(memory).await;
+            oracle.after_change();
+            done
+        })
+        .await
+    }
+
+    async fn change<T, F, Fut>(&self, change: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce(Memory) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let sim = &self.sim;
+        sim.step(Part::Node).await;
+        if sim.goes_wrong(sim.knobs.store_fails) {
+            return Err(Failure::Injected);
+        }
+        let done = if sim.goes_wrong(sim.knobs.store_slow) {
+            let most = if sim.rng().permille(50) { 3_000 } else { 60 };
+            let ms = sim.rng().between(1, most);
+            let this = self.clone();
+            let late = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                this.apply(change).await
+            });
+            late.await.unwrap_or(Err(Failure::Unknown))
+        } else {
+            self.apply(change).await
+        };
+        sim.step(Part::Node).await;
+        if sim.goes_wrong(sim.knobs.store_loses) {
+            return Err(Failure::Unknown);
+        }
+        done
+    }
+
+    async fn apply<T, F, Fut>(&self, change: F) -> Result<T, Failure>
+    where
+        F: FnOnce(Memory) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+    {
+        self.memory.set_now(self.sim.now());
+        change(self.memory.clone()).await
+    }
+
+    /// Whether a write is acknowledged and forgotten, which no store may do.
+    fn forgets(&self) -> bool {
+        self.sim.planted == Some(Planted::StoreForgets) && self.sim.goes_wrong(20)
+    }
+}
+
+impl Store for SimStore {
+    async fn load<R: Record>(&self, ids: &[R::Id]) -> Result<Vec<Option<Stored<R>>>, Failure> {
+        self.look(self.memory.load(ids)).await
+    }
+
+    async fn list<R: Record>(&self, query: Query<R>) -> Result<Page<R>, Failure> {
+        self.look(self.memory.list(query)).await
+    }
+
+    async fn commit_all(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
+        self.decide(|memory| async move { memory.commit_all(commits).await }).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, Failure> {
+        if self.forgets() {
+            return Ok(Committed::Done);
+        }
+        self.decide(|memory| async move { Store::commit(&memory, commit).await }).await
+    }
+
+    async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
+        self.decide(|memory| async move { Store::claim(&memory, ask, decide).await }).await
+    }
+
+    async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {
+        self.look(Store::waiting_roles(&self.memory, now)).await
+    }
+
+    async fn take_due(
+        &self,
+        now: Timestamp,
+        hold: Span,
+        limit: usize,
+    ) -> Result<Vec<Due>, Failure> {
+        self.change(move |memory| async move { Store::take_due(&memory, now, hold, limit).await })
+            .await
+    }
+
+    async fn rearm(
+        &self,
+        key: Key,
+        revision: Revision,
+        due_at: Option<Timestamp>,
+    ) -> Result<(), Failure> {
+        self.change(move |memory| async move { Store::rearm(&memory, key, revision, due_at).await })
+            .await
+    }
+
+    async fn beat(&self, beats: Vec<Beat>, now: Timestamp) -> Result<Vec<Beaten>, Failure> {
+        self.change(move |memory| async move { Store::beat(&memory, beats, now).await }).await
+    }
+
+    async fn leases(&self, kind: LeaseKind) -> Result<Vec<Lease>, Failure> {
+        self.look(Store::leases(&self.memory, kind)).await
+    }
+
+    async fn extend_leases(&self, kind: LeaseKind, by: Span) -> Result<u64, Failure> {
+        self.change(move |memory| async move { Store::extend_leases(&memory, kind, by).await })
+            .await
+    }
+
+    async fn events(
+        &self,
+        cursor: Cursor,
+        filter: EventFilter,
+        limit: usize,
+    ) -> Result<Events, Failure> {
+        self.look(Store::events(&self.memory, cursor, filter, limit)).await
+    }
+
+    async fn latest(&self) -> Result<Cursor, Failure> {
+        self.look(self.memory.latest()).await
+    }
+
+    async fn oldest(&self) -> Result<Cursor, Failure> {
+        self.look(self.memory.oldest()).await
+    }
+
+    async fn await_events(&self, cursor: Cursor, patience: Duration) {
+        let awaited = Store::await_events(&self.memory, cursor, patience);
+        let _ = tokio::time::timeout(patience, awaited).await;
+    }
+
+    async fn take_effects(
+        &self,
+        now: Timestamp,
+        hold: Span,
+        limit: usize,
+    ) -> Result<Vec<Effect>, Failure> {
+        self.change(
+            move |memory| async move { Store::take_effects(&memory, now, hold, limit).await },
+        )
+        .await
+    }
+
+    async fn settle_effects(&self, settled: Vec<Settled>) -> Result<Vec<bool>, Failure> {
+        self.change(move |memory| async move { Store::settle_effects(&memory, settled).await })
+            .await
+    }
+
+    async fn answered(&self, principal: &str, key: &str) -> Result<Option<Answered>, Failure> {
+        self.look(Store::answered(&self.memory, principal, key)).await
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Pruned, Failure> {
+        self.change(move |memory| async move { Store::prune(&memory, prune).await }).await
+    }
+
+    fn installation(&self) -> Installation {
+        Store::installation(&self.memory)
+    }
+
+    async fn now(&self) -> Result<Timestamp, Failure> {
+        Ok(self.sim.now())
+    }
+}

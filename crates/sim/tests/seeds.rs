@@ -1,0 +1,68 @@
+//! Worlds that must hold. `BELAY_SIM_SEED=N` lives through one of them and prints its trace;
+//! `BELAY_SIM_SEEDS=FROM..TO` through others than the usual ones.
+
+#![allow(clippy::print_stderr, reason = "a failing world tells what happened in it")]
+
+use belay_sim::{Options, run};
+
+/// How many worlds the usual run has, over all of its tests.
+const SEEDS: u64 = 200;
+const PARTS: u64 = 4;
+
+fn asked() -> (u64, u64) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let one = variable("BELAY_SIM_SEED").and_then(|seed| seed.parse().ok());
+    let several = variable("BELAY_SIM_SEEDS").and_then(|range| {
+        let (from, to) = range.split_once("..")?;
+        Some((from.parse().ok()?, to.parse().ok()?))
+    });
+    one.map(|seed: u64| (seed, seed + 1)).or(several).unwrap_or((0, SEEDS))
+}
+
+/// Lives through every fourth world, beginning with this one.
+fn part(first: u64) {
+    let (from, to) = asked();
+    let mut failed = Vec::new();
+    for seed in (from..to).filter(|seed| seed % PARTS == first) {
+        let report = run(&Options::seed(seed));
+        if let Some(found) = &report.found {
+            let tail = report.trace.len().saturating_sub(40);
+            report.trace[tail..].iter().for_each(|line| eprintln!("{line}"));
+            eprintln!("seed {seed}: {found}");
+            eprintln!("  the whole trace: {}\n", report.replay());
+            failed.push(seed);
+        }
+    }
+    assert_eq!(failed, [0; 0], "these seeds failed");
+}
+
+#[test]
+fn worlds_hold_1() {
+    part(0);
+}
+
+#[test]
+fn worlds_hold_2() {
+    part(1);
+}
+
+#[test]
+fn worlds_hold_3() {
+    part(2);
+}
+
+#[test]
+fn worlds_hold_4() {
+    part(3);
+}
+
+#[test]
+fn the_same_seed_is_the_same_world() {
+    for seed in [0, 1, 2, 15, 17, 1_000_003] {
+        let (first, second) = (run(&Options::seed(seed)), run(&Options::seed(seed)));
+        let differ = first.trace.iter().zip(&second.trace).find(|(one, other)| one != other);
+        assert_eq!(differ, None, "seed {seed}");
+        assert_eq!((first.hash, first.trace.len()), (second.hash, second.trace.len()));
+    }
+    assert_ne!(run(&Options::seed(3)).hash, run(&Options::seed(4)).hash);
+}
