@@ -154,8 +154,7 @@ impl<S: Store> Control<S> {
     /// The receipt of a stop that is acknowledged.
     pub async fn receipt(&self, id: TaskId) -> Result<ReceiptView, Problem> {
         let look = self.look(id).await?;
-        let attempt = look.attempt.as_ref().map(|row| &row.row.attempt);
-        match receipt::standing(&look.task.row.task.state, attempt) {
+        match self.standing(&look).await? {
             receipt::Standing::Stopped => Ok(self.receipt_of(&look)),
             receipt::Standing::Stopping(_) => {
                 let detail = "the stop is not acknowledged yet; ask again";
@@ -167,6 +166,14 @@ impl<S: Store> Control<S> {
                 Err(Problem::new(Code::IllegalMove, detail))
             }
         }
+    }
+
+    /// How a stop of a task stands.
+    pub(crate) async fn standing(&self, look: &Look) -> Outcome<receipt::Standing> {
+        let of_task = Query::<AttemptRow>::first(MAX_BATCH).task(&[look.task.row.task.id]);
+        let attempts = self.all(of_task).await?;
+        let state = &look.task.row.task.state;
+        Ok(receipt::standing(state, attempts.iter().map(|row| &row.row.attempt)))
     }
 
     /// Whether the end of the transcript is still being fetched, within its limit.

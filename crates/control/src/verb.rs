@@ -6,7 +6,7 @@ use std::time::Duration;
 use belay_api::{Accept, Answer, Code, Comment, Continue, Problem, Resume, Stopping, TaskView};
 use belay_kernel::Disposition;
 use belay_kernel::graph;
-use belay_kernel::receipt::{self, Standing};
+use belay_kernel::receipt::Standing;
 use belay_kernel::task::{self, Event, State, Verb};
 use belay_kernel::{QuestionId, TaskId, Timestamp};
 use belay_store::blob::BlobHash;
@@ -293,8 +293,7 @@ impl<S: Store> Control<S> {
     /// How a stop of a task stands.
     async fn stopping(&self, id: TaskId) -> Outcome<Stopping> {
         let look = self.look(id).await?;
-        let attempt = look.attempt.as_ref().map(|row| &row.row.attempt);
-        match receipt::standing(&look.task.row.task.state, attempt) {
+        match self.standing(&look).await? {
             Standing::NotStopped => {
                 let state = look.task.row.task.state;
                 Err(illegal(&state, state.verbs()).into())

@@ -554,3 +554,82 @@ fn an_illegal_move_says_what_is_possible() {
         assert_eq!(world.control.find("zz").await.unwrap_err().code, Code::NotFound);
     });
 }
+
+#[test]
+fn a_claim_whose_answer_was_lost_is_taken_back_when_its_lease_is_over() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { max_attempts: Some(2), ..task("Mend it") }).await;
+        let elsewhere = RunnerId::from_bits(8);
+        let ask = ClaimRequest { runner: elsewhere, role: "default".into(), slots: 1 };
+        let claimed = world.control.claim(ask).await.unwrap();
+        assert_eq!(claimed[0].lease, Span::from_secs(60));
+        world.pass(Span::from_secs(61)).await;
+        world.pass(Span::from_secs(2)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+    });
+}
+
+#[test]
+fn a_session_is_free_after_a_stop_whose_push_was_settled_last() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let push = Push { commit: commit(1), expected: None };
+        world.control.open_publish(run.who, push).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let mut saga = Termination::begin(Storage::Outlives);
+        while saga.step != Step::Settle {
+            let stepped = Stepped { step: saga.step, went: Went::Done, found: Found::Nothing };
+            saga = world.control.stepped(run.who, stepped).await.unwrap();
+        }
+        // A runner that has come to the end of its own steps moves nothing on.
+        let stepped = Stepped { step: Step::Settle, went: Went::Done, found: Found::Nothing };
+        assert_eq!(world.control.stepped(run.who, stepped).await.unwrap().step, Step::Settle);
+        let left = Left::default();
+        world.control.settled(run.who, PushOutcome::NotPushed, left).await.unwrap();
+        let resumed = world.control.resume("ada", id, Resume::default(), None).await.unwrap();
+        let again = world.start().await;
+        assert_eq!((again.who.task, again.session), (resumed.summary.id, run.session));
+    });
+}
+
+#[test]
+fn a_question_that_is_asked_again_after_its_answer_blocks_nothing() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let question = QuestionId::from_bits(9);
+        let asked = Asked { question, text: "Go on?".into(), options: vec![], held: true };
+        world.control.ask(run.who, asked.clone()).await.unwrap();
+        let answer = Answer { question: None, text: "yes".into() };
+        world.control.answer("ada", id, answer, None).await.unwrap();
+        world.control.ask(run.who, asked.clone()).await.unwrap(); // the first answer was lost
+        assert_eq!(world.state(id).await, "RUNNING answer");
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert_eq!(world.control.ask(run.who, asked).await, Err(PortError::Fenced));
+    });
+}
+
+#[test]
+fn a_stop_is_not_acknowledged_while_an_earlier_attempt_may_live() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let first = world.start().await;
+        world.print(first.who, 0, "x\n").await;
+        world.pass(Span::from_secs(62)).await;
+        assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
+        world.control.retry("ada", id, None).await.unwrap(); // in a new session
+        let second = world.start().await;
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.terminate(second.who).await;
+        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert!(matches!(&stopping, Stopping::Stopping { pending } if pending.len() == 1));
+        world.terminate(first.who).await;
+        let stopped = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        assert!(matches!(stopped, Stopping::Stopped { .. }), "{stopped:?}");
+    });
+}

@@ -71,13 +71,19 @@ pub enum Standing {
     Stopped,
 }
 
-/// Tells whether a stop can be acknowledged: the task is cancelled, the processes of its last
-/// attempt are proven gone, and it is known what became of its push.
-pub fn standing(state: &State, last: Option<&Attempt>) -> Standing {
+/// Tells whether a stop can be acknowledged: the task is cancelled, the processes of all its
+/// attempts are proven gone, and it is known what became of their pushes. All, not the last alone:
+/// a `retry` has a new session, which does not wait for what is left of the old one.
+pub fn standing<'a>(state: &State, attempts: impl IntoIterator<Item = &'a Attempt>) -> Standing {
     if !matches!(state, State::Cancelled) {
         return Standing::NotStopped;
     }
-    let Some(attempt) = last else { return Standing::Stopped };
+    let pending: Vec<_> = attempts.into_iter().flat_map(pending).collect();
+    if pending.is_empty() { Standing::Stopped } else { Standing::Stopping(pending) }
+}
+
+/// What is not certain about one attempt.
+fn pending(attempt: &Attempt) -> impl Iterator<Item = Pending> {
     let proof = match attempt.phase {
         Phase::Ended(..) => None,
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } | Phase::Ending(_) => {
@@ -88,8 +94,7 @@ pub fn standing(state: &State, last: Option<&Attempt>) -> Standing {
         Publish::Open(_) => Some(Pending::Publish),
         Publish::None | Publish::Pushed(_) | Publish::NotPushed(_) => None,
     };
-    let pending: Vec<_> = [proof, publish].into_iter().flatten().collect();
-    if pending.is_empty() { Standing::Stopped } else { Standing::Stopping(pending) }
+    [proof, publish].into_iter().flatten()
 }
 
 /// The commit that a stopped attempt had pushed.
@@ -132,6 +137,8 @@ mod tests {
         ] {
             let row = attempt(phase, publish);
             assert_eq!(standing(&State::Cancelled, Some(&row)), expected);
+            let last = attempt(ended, Publish::None);
+            assert_eq!(standing(&State::Cancelled, [&row, &last]), expected, "not the last alone");
         }
         assert_eq!(standing(&State::Cancelled, None), Standing::Stopped, "it never ran");
     }

@@ -30,6 +30,9 @@ use crate::sim::Sim;
 /// How often everything is looked at that a change of the store does not show.
 const LOOK_EVERY_MS: u64 = 5_000;
 
+/// How long an effect may take that would move a task on, while a node is up.
+const STUCK_MS: u64 = 180_000;
+
 /// An attempt, by its task and number.
 pub(crate) type Name = (TaskId, AttemptNumber);
 
@@ -50,6 +53,8 @@ struct Ledger {
     events: events::Consumer,
     /// When everything was last looked at.
     looked_ms: Option<u64>,
+    /// Since when nothing moves a task on, while somebody could have noticed.
+    stuck: BTreeMap<TaskId, u64>,
 }
 
 /// The oracle.
@@ -299,13 +304,26 @@ impl Oracle {
         self.check_recovery(up_ms);
         self.read_events();
         self.check_transcripts(observer).await;
+        self.check_paths(observer, up_ms).await;
+    }
+
+    /// Each task that is not final has a live path. An effect that is not performed yet is one, and
+    /// shows in no row: so it is wrong only if it stays so.
+    async fn check_paths(&self, observer: &Control<Memory>, up_ms: u64) {
+        let now = self.sim.ms();
         for task in self.tasks() {
-            let id = task.task.id;
-            if task.task.state.group() != Group::Final
-                && let Ok(why) = observer.why(id).await
-                && why.why.path == LivePath::None
-            {
-                let state = task.task.state;
+            let (id, state) = (task.task.id, task.task.state);
+            let why = match state.group() {
+                Group::Final => None,
+                _ => observer.why(id).await.ok(),
+            };
+            let is_stuck = why.is_some_and(|why| why.why.path == LivePath::None);
+            if !is_stuck || up_ms < STUCK_MS {
+                self.ledger().stuck.remove(&id);
+                continue;
+            }
+            let since = *self.ledger().stuck.entry(id).or_insert(now);
+            if now > since + STUCK_MS {
                 self.sim.violate(7, format!("nothing moves {} on: {state:?}", short(id)));
             }
         }

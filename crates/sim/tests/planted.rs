@@ -11,3 +11,43 @@ fn check(planted: Planted, invariants: &[u8]) {
     let Some(found) = found else { panic!("{planted:?} was not found in {WITHIN} worlds") };
     assert!(invariants.contains(&found.invariant), "{planted:?} was found as {found}");
 }
+
+#[test]
+fn a_kill_that_misses_escapees_is_found() {
+    check(Planted::KillMissesEscapees, &[3, 10]);
+}
+
+#[test]
+fn a_stop_that_only_asks_is_found() {
+    check(Planted::StopOnlyAsks, &[3, 10]);
+}
+
+#[test]
+fn a_shim_that_forgets_its_lease_is_found() {
+    check(Planted::ShimForgetsLease, &[3]);
+}
+
+#[test]
+fn an_agent_that_is_executed_twice_is_found() {
+    check(Planted::StartsTwice, &[2]);
+}
+
+#[test]
+fn output_that_is_not_what_was_printed_is_found() {
+    check(Planted::OutputDropped, &[5]);
+}
+
+#[test]
+fn a_push_that_expects_nothing_is_found() {
+    check(Planted::PushWithoutLease, &[4]);
+}
+
+#[test]
+fn a_push_without_the_gate_is_found() {
+    check(Planted::GateSkipped, &[4]);
+}
+
+#[test]
+fn a_stop_that_is_acknowledged_too_early_is_found() {
+    check(Planted::StopAckedEarly, &[3]);
+}

@@ -21,6 +21,13 @@ const UNKNOWN_END: u64 = i64::MAX as u64;
 pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Attempt<'_, C, P, W>) {
     let begun = attempt.assignment.termination;
     let mut saga = begun.unwrap_or_else(|| Termination::begin(Storage::Outlives));
+    if !matches!(saga.step, Step::Freeze | Step::Kill) {
+        // The duty may be old, and the tree another attempt's by now. Ending processes needs no
+        // such care, and no delay: the provider's fence looks after that.
+        let stepped = Stepped { step: saga.step, went: Went::Failed, found: Found::Nothing };
+        let Some(now) = say(attempt, &stepped).await else { return };
+        saga = now;
+    }
     let mut backoff = patience();
     while is_ours(saga.step) {
         let (went, found) = match perform(attempt, saga.step).await {
