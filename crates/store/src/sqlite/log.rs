@@ -5,7 +5,7 @@
 //! does it. If it does not keep up, because someone always writes, the writer helps: the log is
 //! bounded.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -47,7 +47,10 @@ impl Log {
 }
 
 /// The thread that folds; it ends when the writer is gone.
-pub(super) struct Folder(Option<JoinHandle<()>>);
+pub(super) struct Folder {
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
 
 impl Folder {
     pub(super) fn start(path: &Path) -> Result<(Self, Log), OpenError> {
@@ -58,16 +61,20 @@ impl Folder {
         let thread = std::thread::Builder::new().name("belay-store-folder".into());
         let thread = thread.spawn(move || fold_on(&connection, &rung, &told));
         let path = path.to_owned();
-        let thread = thread.map_err(|source| OpenError::File { path, source })?;
-        Ok((Self(Some(thread)), Log { bell, long, folded_at: 0 }))
+        let thread = thread.map_err(|source| OpenError::File { path: path.clone(), source })?;
+        Ok((Self { thread: Some(thread), path }, Log { bell, long, folded_at: 0 }))
     }
 }
 
+/// The last connection to close folds the log into the file. Two that close at once may each take
+/// the other for the last, so there is one more, alone. Without it nothing is lost, but the store is
+/// two files.
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        drop(file::connect(&self.path));
     }
 }
 
