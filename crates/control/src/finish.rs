@@ -110,11 +110,17 @@ impl<S: Store> Control<S> {
             return Err(Refused::new(belay_api::Code::BadRequest, denial.to_string()));
         }
         let known = self.row::<QuestionRow>(asked.question).await?;
+        if known.as_ref().is_some_and(|question| question.row.answer.is_some()) {
+            // A runner that was restarted asks again what its agent holds. The answer is on its way.
+            let look = self.look_at(who.task, Some(who.attempt)).await?;
+            return admitted(&look, who, Intent::Act).map(drop);
+        }
         let hold = if asked.held { Hold::Held } else { Hold::Released };
         let event = Event::Ask { attempt: who.attempt, question: asked.question, hold };
         let prepare = |_: &mut Look, _: &Others| Ok((event, EndNote::NONE));
         let extra = |look: &Look, draft: Draft| match &known {
-            Some(_) => draft,
+            // Were it answered meanwhile, it would not be asked.
+            Some(question) => draft.with(|commit| commit.read(question)),
             None => draft.with(|commit| {
                 let row = question_row(look, who, &asked);
                 let body = json!({
