@@ -24,9 +24,14 @@ pub(crate) struct Answer {
 impl Repository {
     /// The repository whose tree `directory` is in; nothing, if it is in none.
     pub(crate) fn around(directory: &Path) -> Option<Self> {
-        let here = Self { top: directory.to_owned() };
+        let here = Self::at(directory);
         let answer = here.ask(&["rev-parse", "--show-toplevel"]).ok()?;
         (answer.ok && !answer.out.is_empty()).then(|| Self { top: PathBuf::from(answer.out) })
+    }
+
+    /// What may be a repository, at this path.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { top: path.to_owned() }
     }
 
     /// Its top level.

@@ -41,6 +41,10 @@ pub(crate) fn build(run: &Run, here: &Here<'_>) -> Result<NewTask, Fault> {
     if prompt.trim().is_empty() && run.program.is_empty() {
         return Err(Fault::usage("the prompt is empty; say what the agent is to do"));
     }
+    // JSON knows no such numbers: they would be sent as nothing, and the task had no budget.
+    if let Some(usd) = run.budget_usd.filter(|usd| !usd.is_finite()) {
+        return Err(Fault::usage(format!("--budget-usd {usd}: this is no amount of money")));
+    }
     let role_name = run.role.clone().or_else(|| defaults.role.as_ref().map(ToString::to_string));
     let role: RoleName = role_name
         .as_deref()

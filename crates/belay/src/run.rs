@@ -1,6 +1,9 @@
 //! `belay run`: makes a task, and follows it.
 
+use std::path::Path;
+
 use belay_agent::Machine;
+use belay_api::{Dirty, NewTask};
 use belay_kernel::TaskId;
 
 use crate::cli::Run;
@@ -29,6 +32,7 @@ pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Faul
         variable: &variable,
     };
     let mut task = build(run, &here)?;
+    check_tree(&task, run)?;
     let key = key(run.idempotency_key.as_deref())?;
     let mut link = Link::open(data, Start::Always).await?;
     task.after = Vec::with_capacity(run.after.len());
@@ -52,6 +56,27 @@ pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Faul
         note(&format!("belay: task {id}"));
     }
     follow::follow(&mut link, made, json).await
+}
+
+/// What the runner would refuse is refused before anything is made of it. A repository that is not
+/// on this machine is the runner's to look at, and a subtask begins with its parent's work.
+fn check_tree(task: &NewTask, run: &Run) -> Result<(), Fault> {
+    let local = task.repository.as_deref().map(Path::new).filter(|path| path.is_dir());
+    let Some(path) = local.filter(|_| run.parent.is_none()) else { return Ok(()) };
+    let repository = Repository::at(path);
+    if !repository.ask(&["rev-parse", "--git-dir"])?.ok {
+        return Err(Fault::refused(format!("{} is not a git repository", path.display())));
+    }
+    if task.dirty == Dirty::Include || task.base.is_some() {
+        return Ok(());
+    }
+    match repository.get(&["--no-optional-locks", "status", "--porcelain"])? {
+        None => Ok(()),
+        Some(_) => Err(Fault::refused(format!(
+            "{} has changes that are not committed; commit them, or say --dirty include",
+            path.display()
+        ))),
+    }
 }
 
 /// The full id of a task that may be named by the first letters.
