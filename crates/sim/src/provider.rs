@@ -200,10 +200,17 @@ impl Provider for SimProvider {
 
     async fn prepare(&self, fence: &Fence, plan: &Plan, until: Moment) -> Result<()> {
         self.begin("prepare").await?;
-        if self.0.sim.goes_wrong(100) {
-            self.0.sim.wait(500, 40_000).await;
+        if self.0.sim.goes_wrong(150) {
+            // What is being made is made, whatever becomes of the one who asked for it.
+            let (this, fence, plan) = (self.clone(), *fence, plan.clone());
+            let making = tokio::spawn(async move {
+                this.0.sim.wait(500, 40_000).await;
+                this.make(&fence, &plan, until)
+            });
+            making.await.unwrap_or_else(|_| Err(timed_out("prepare")))?;
+        } else {
+            self.make(fence, plan, until)?;
         }
-        self.make(fence, plan, until)?;
         self.done("prepare", ()).await
     }
 

@@ -100,7 +100,7 @@ impl SimStore {
 
     /// Whether a write is acknowledged and forgotten, which no store may do.
     fn forgets(&self) -> bool {
-        self.sim.planted == Some(Planted::StoreForgets) && self.sim.goes_wrong(20)
+        self.sim.planted == Some(Planted::StoreForgets) && self.sim.goes_wrong(150)
     }
 }
 
