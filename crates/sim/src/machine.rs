@@ -128,10 +128,10 @@ impl Machine {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every sandbox and stray that has a living process.
+    /// Every sandbox that is not proven over, whose shim at least lives, and every stray.
     pub(crate) fn alive(&self) -> Vec<Alive> {
         let inside = self.inside();
-        let boxes = inside.boxes.values().filter(|sandbox| sandbox.is_alive()).map(|sandbox| {
+        let boxes = inside.boxes.values().filter(|sandbox| sandbox.end.is_none()).map(|sandbox| {
             Alive { session: sandbox.session, task: sandbox.task, attempt: sandbox.attempt }
         });
         let strays =

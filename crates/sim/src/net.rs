@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use belay_api::port::{
     Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Hello, Left,
@@ -16,8 +17,11 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::Planted;
-use crate::sim::{Part, Sim};
+use crate::sim::{Gate, Sim};
 use crate::store::SimStore;
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node that is up.
 pub(crate) struct Node {
@@ -108,7 +112,7 @@ impl Net {
             let _ = reply.send(call(control).await);
         });
         drop(node);
-        let answer = answer.await.ok()?;
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?;
         if sim.goes_wrong(loses) {
             sim.wait(100, 8_000).await;
             return None;
@@ -140,6 +144,7 @@ impl Net {
 pub(crate) struct SimPort {
     pub(crate) net: Arc<Net>,
     pub(crate) line: Line,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl SimPort {
@@ -149,9 +154,9 @@ impl SimPort {
         F: Fn(Control<SimStore>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T, PortError>> + Send + 'static,
     {
-        self.net.sim.step(Part::Runner).await;
+        self.gate.step().await;
         let answer = self.net.say(self.line, call).await;
-        self.net.sim.step(Part::Runner).await;
+        self.gate.step().await;
         answer.unwrap_or_else(|| Err(PortError::Unavailable("no answer came".into())))
     }
 }

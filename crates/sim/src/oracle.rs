@@ -107,6 +107,15 @@ impl Oracle {
         self.ledger().made.insert(task);
     }
 
+    /// A person was told that this task is now in a final state.
+    pub(crate) fn told(&self, task: TaskId, state: State) {
+        let is_so = |row: &TaskRow| row.task.id == task && row.task.state == state;
+        if !self.tasks().iter().any(is_so) {
+            let name = state.name();
+            self.sim.violate(5, format!("{} was acknowledged as {name} and is not", short(task)));
+        }
+    }
+
     /// A person was told that this task is stopped.
     pub(crate) fn stopped(&self, task: TaskId) {
         let now = self.sim.now();

@@ -200,7 +200,11 @@ impl Person {
         let stopped =
             self.ask(move |c, key| async move { c.stop(PERSON, id, wait, Some(key)).await });
         let hasty = self.net.sim.planted == Some(Planted::StopAckedEarly);
-        match stopped.await {
+        let stopped = stopped.await;
+        if let Some(Ok(_)) = &stopped {
+            self.oracle.told(id, State::Cancelled);
+        }
+        match stopped {
             Some(Ok(Stopping::Stopped { .. })) => self.oracle.stopped(id),
             Some(Ok(Stopping::Stopping { .. })) if hasty => self.oracle.stopped(id),
             _ => {}

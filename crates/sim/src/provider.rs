@@ -13,11 +13,11 @@ use tokio::sync::watch;
 
 use crate::Planted;
 use crate::machine::{Inside, Machine, Sandbox};
-use crate::sim::Part;
+use crate::sim::Gate;
 
 /// The provider, as one runner has it.
 #[derive(Clone)]
-pub(crate) struct SimProvider(pub(crate) Arc<Machine>);
+pub(crate) struct SimProvider(pub(crate) Arc<Machine>, pub(crate) Arc<Gate>);
 
 fn timed_out(operation: &'static str) -> Error {
     Error::TimedOut { operation, after: Span::from_secs(5) }
@@ -36,7 +36,7 @@ impl SimProvider {
     /// Before an operation: the runner may fall, and the operation may fail without being done.
     async fn begin(&self, operation: &'static str) -> Result<()> {
         let sim = &self.0.sim;
-        sim.step(Part::Runner).await;
+        self.1.step().await;
         if sim.goes_wrong(sim.knobs.provider_fails) {
             sim.wait(1, 5_000).await;
             return Err(timed_out(operation));
@@ -50,7 +50,7 @@ impl SimProvider {
     /// After it: the runner may fall, and the answer may be lost.
     async fn done<T>(&self, operation: &'static str, answer: T) -> Result<T> {
         let sim = &self.0.sim;
-        sim.step(Part::Runner).await;
+        self.1.step().await;
         match sim.goes_wrong(sim.knobs.provider_fails / 2) {
             true => Err(timed_out(operation)),
             false => Ok(answer),
@@ -200,10 +200,17 @@ impl Provider for SimProvider {
 
     async fn prepare(&self, fence: &Fence, plan: &Plan, until: Moment) -> Result<()> {
         self.begin("prepare").await?;
-        if self.0.sim.goes_wrong(100) {
-            self.0.sim.wait(500, 40_000).await;
+        if self.0.sim.goes_wrong(150) {
+            // What is being made is made, whatever becomes of the one who asked for it.
+            let (this, fence, plan) = (self.clone(), *fence, plan.clone());
+            let making = tokio::spawn(async move {
+                this.0.sim.wait(500, 40_000).await;
+                this.make(&fence, &plan, until)
+            });
+            making.await.unwrap_or_else(|_| Err(timed_out("prepare")))?;
+        } else {
+            self.make(fence, plan, until)?;
         }
-        self.make(fence, plan, until)?;
         self.done("prepare", ()).await
     }
 

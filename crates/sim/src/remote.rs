@@ -14,7 +14,7 @@ use belay_runner::{Import, Kept, Said, Tree, TreeError, TreeRequest, Workspace};
 use crate::Planted;
 use crate::oracle::Oracle;
 use crate::rng::mix;
-use crate::sim::{Part, Sim};
+use crate::sim::{Gate, Sim};
 
 struct Kind {
     tree: Tree,
@@ -159,12 +159,12 @@ impl Remote {
 
 /// The workspace, as one runner has it.
 #[derive(Clone)]
-pub(crate) struct SimWorkspace(pub(crate) Arc<Remote>);
+pub(crate) struct SimWorkspace(pub(crate) Arc<Remote>, pub(crate) Arc<Gate>);
 
 impl SimWorkspace {
     async fn begin(&self) {
         let sim = &self.0.sim;
-        sim.step(Part::Runner).await;
+        self.1.step().await;
         if sim.goes_wrong(sim.knobs.remote_fails) {
             sim.wait(1, 6_000).await;
         }
@@ -179,7 +179,7 @@ impl Workspace for SimWorkspace {
             self.0.sim.wait(1_000, 60_000).await;
         }
         let tree = self.0.make(want);
-        self.0.sim.step(Part::Runner).await;
+        self.1.step().await;
         Ok(tree)
     }
 
@@ -207,7 +207,7 @@ impl Workspace for SimWorkspace {
             oracle.kept(tree.session, task, attempt);
         }
         let (made, edits) = self.0.inside().save(tree);
-        self.0.sim.step(Part::Runner).await;
+        self.1.step().await;
         let moved = match since {
             Some(since) => since != made,
             None => edits > 0,
@@ -238,7 +238,7 @@ impl Workspace for SimWorkspace {
             oracle.pushing(push);
         }
         let said = self.0.send(&tree.branch, push, Duration::from_millis(within.as_millis())).await;
-        self.0.sim.step(Part::Runner).await;
+        self.1.step().await;
         Ok(said)
     }
 

@@ -1,9 +1,9 @@
-//! What every part of a world shares: virtual time, chance, the trace, the fuses, and the first
-//! thing that was found wrong.
+//! What every part of a world shares: virtual time, chance, the trace and the first thing that was
+//! found wrong; and the gate that every step of a process passes.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belay_kernel::Timestamp;
@@ -80,13 +80,6 @@ pub(crate) enum Part {
     Runner,
 }
 
-#[derive(Debug, Default)]
-struct Fuses {
-    node: Option<u64>,
-    runner: Option<u64>,
-    blown: Vec<Part>,
-}
-
 /// What was found wrong, by the number of the invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
@@ -116,7 +109,7 @@ pub(crate) struct Sim {
     rng: Mutex<Rng>,
     trace: Mutex<Trace>,
     calm: AtomicBool,
-    fuses: Mutex<Fuses>,
+    blown: Mutex<Vec<Part>>,
     found: Mutex<Option<Violation>>,
     pub(crate) knobs: Knobs,
     pub(crate) planted: Option<Planted>,
@@ -136,7 +129,7 @@ impl Sim {
             rng: Mutex::new(rng),
             trace: Mutex::new(Trace { lines: Vec::new(), hash: 0xCBF2_9CE4_8422_2325 }),
             calm: AtomicBool::new(false),
-            fuses: Mutex::default(),
+            blown: Mutex::default(),
             found: Mutex::default(),
             knobs,
             planted,
@@ -185,8 +178,6 @@ impl Sim {
     /// From now on nothing goes wrong.
     pub(crate) fn heal(&self) {
         self.calm.store(true, Ordering::SeqCst);
-        let mut fuses = lock(&self.fuses);
-        (fuses.node, fuses.runner) = (None, None);
     }
 
     pub(crate) fn is_calm(&self) -> bool {
@@ -221,44 +212,62 @@ impl Sim {
         lock(&self.found).clone()
     }
 
-    /// This part falls after so many more steps.
-    pub(crate) fn light(&self, part: Part, steps: u64) {
-        let mut fuses = lock(&self.fuses);
-        match part {
-            Part::Node => fuses.node = Some(steps),
-            Part::Runner => fuses.runner = Some(steps),
-        }
+    /// What fell since this was last asked.
+    pub(crate) fn blown(&self) -> Vec<Part> {
+        std::mem::take(&mut lock(&self.blown))
+    }
+}
+
+/// What every step of one process passes: where it falls, and where it stands still.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    sim: Arc<Sim>,
+    part: Part,
+    fuse: Mutex<Option<u64>>,
+    paused_until: AtomicU64,
+}
+
+impl Gate {
+    pub(crate) fn new(sim: &Arc<Sim>, part: Part) -> Arc<Self> {
+        let (fuse, paused_until) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { sim: Arc::clone(sim), part, fuse, paused_until })
     }
 
-    /// One step of a part. It does not come back from the one at which the part falls.
-    pub(crate) async fn step(&self, part: Part) {
+    /// The process falls after so many more steps.
+    pub(crate) fn light(&self, steps: u64) {
+        *lock(&self.fuse) = Some(steps);
+    }
+
+    /// The process stands still until then, wherever it is, and then goes on.
+    pub(crate) fn pause_until(&self, ms: u64) {
+        self.paused_until.fetch_max(ms, Ordering::SeqCst);
+    }
+
+    /// One step. It does not come back from the one at which the process falls.
+    pub(crate) async fn step(&self) {
+        let left = || self.paused_until.load(Ordering::SeqCst).saturating_sub(self.sim.ms());
+        while left() > 0 && !self.sim.is_calm() {
+            tokio::time::sleep(Duration::from_millis(left().min(1_000))).await;
+        }
         let blown = {
-            let mut fuses = lock(&self.fuses);
-            let fuse = match part {
-                Part::Node => &mut fuses.node,
-                Part::Runner => &mut fuses.runner,
-            };
-            match fuse {
+            let mut fuse = lock(&self.fuse);
+            match *fuse {
+                _ if self.sim.is_calm() => false,
                 Some(0) => {
                     *fuse = None;
-                    fuses.blown.push(part);
                     true
                 }
                 Some(left) => {
-                    *left -= 1;
+                    *fuse = Some(left - 1);
                     false
                 }
                 None => false,
             }
         };
         if blown {
-            self.alarm.notify_one();
+            lock(&self.sim.blown).push(self.part);
+            self.sim.alarm.notify_one();
             std::future::pending::<()>().await;
         }
-    }
-
-    /// What fell since this was last asked.
-    pub(crate) fn blown(&self) -> Vec<Part> {
-        std::mem::take(&mut lock(&self.fuses).blown)
     }
 }

@@ -16,7 +16,7 @@ use belay_store::{
 
 use crate::Planted;
 use crate::oracle::Oracle;
-use crate::sim::{Part, Sim};
+use crate::sim::{Gate, Sim};
 
 /// The store as a node sees it.
 #[derive(Clone)]
@@ -24,6 +24,7 @@ pub(crate) struct SimStore {
     pub(crate) sim: Arc<Sim>,
     pub(crate) memory: Memory,
     pub(crate) oracle: Arc<Oracle>,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl SimStore {
@@ -31,7 +32,7 @@ impl SimStore {
         &self,
         look: impl Future<Output = Result<T, Failure>> + Send,
     ) -> Result<T, Failure> {
-        self.sim.step(Part::Node).await;
+        self.gate.step().await;
         if self.sim.goes_wrong(self.sim.knobs.store_fails) {
             return Err(Failure::Injected);
         }
@@ -65,7 +66,7 @@ impl SimStore {
         Fut: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let sim = &self.sim;
-        sim.step(Part::Node).await;
+        self.gate.step().await;
         if sim.goes_wrong(sim.knobs.store_fails) {
             return Err(Failure::Injected);
         }
@@ -81,7 +82,7 @@ impl SimStore {
         } else {
             self.apply(change).await
         };
-        sim.step(Part::Node).await;
+        self.gate.step().await;
         if sim.goes_wrong(sim.knobs.store_loses) {
             return Err(Failure::Unknown);
         }
@@ -99,7 +100,7 @@ impl SimStore {
 
     /// Whether a write is acknowledged and forgotten, which no store may do.
     fn forgets(&self) -> bool {
-        self.sim.planted == Some(Planted::StoreForgets) && self.sim.goes_wrong(20)
+        self.sim.planted == Some(Planted::StoreForgets) && self.sim.goes_wrong(150)
     }
 }
 

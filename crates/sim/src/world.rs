@@ -21,7 +21,7 @@ use crate::people::Person;
 use crate::provider::SimProvider;
 use crate::remote::{Remote, SimWorkspace};
 use crate::rng::{Drawn, Rng};
-use crate::sim::{Part, Sim};
+use crate::sim::{Gate, Part, Sim};
 use crate::store::SimStore;
 use crate::{Options, Report};
 
@@ -32,7 +32,7 @@ const REST_WITHIN_MS: u64 = 6 * 3_600_000;
 /// Everything, and who is up.
 struct World {
     sim: Arc<Sim>,
-    store: SimStore,
+    memory: Memory,
     blobs: Blobs,
     vault: Arc<MemoryVault>,
     chance: Arc<dyn Chance>,
@@ -42,6 +42,10 @@ struct World {
     net: Arc<Net>,
     observer: Control<Memory>,
     root: TempDir,
+    node_gate: Arc<Gate>,
+    runner_gate: Arc<Gate>,
+    /// Nodes that stood still while another one took their place.
+    zombies: Vec<Arc<Node>>,
     runner: Option<JoinHandle<()>>,
     node_up_since: u64,
     node_back_at: Option<u64>,
@@ -99,7 +103,10 @@ impl World {
         let next_crash = sim.rng().below(sim.knobs.crash_every_ms * 2);
         let root = private_directory();
         Self {
-            store: SimStore { sim: Arc::clone(&sim), memory, oracle: Arc::clone(&oracle) },
+            memory,
+            node_gate: Gate::new(&sim, Part::Node),
+            runner_gate: Gate::new(&sim, Part::Runner),
+            zombies: Vec::new(),
             net: Arc::new(Net::new(Arc::clone(&sim))),
             sim,
             blobs,
@@ -119,8 +126,15 @@ impl World {
     }
 
     async fn open_node(&mut self) {
+        self.node_gate = Gate::new(&self.sim, Part::Node);
+        let store = SimStore {
+            sim: Arc::clone(&self.sim),
+            memory: self.memory.clone(),
+            oracle: Arc::clone(&self.oracle),
+            gate: Arc::clone(&self.node_gate),
+        };
         let parts = Parts {
-            store: self.store.clone(),
+            store,
             blobs: self.blobs.clone(),
             vault: self.vault.clone(),
             chance: Arc::clone(&self.chance),
@@ -152,11 +166,14 @@ impl World {
             publish_without_isolation: false,
         };
         let line = if self.sim.knobs.embedded { Line::Inside } else { Line::Network };
+        let gate = Gate::new(&self.sim, Part::Runner);
+        self.runner_gate = Arc::clone(&gate);
+        let provider = SimProvider(Arc::clone(&self.machine), Arc::clone(&gate));
         let runner = Runner::new(
             config,
-            SimPort { net: Arc::clone(&self.net), line },
-            BTreeMap::from([("process".to_owned(), SimProvider(Arc::clone(&self.machine)))]),
-            SimWorkspace(Arc::clone(&self.remote)),
+            SimPort { net: Arc::clone(&self.net), line, gate: Arc::clone(&gate) },
+            BTreeMap::from([("process".to_owned(), provider)]),
+            SimWorkspace(Arc::clone(&self.remote), gate),
             Arc::clone(&self.chance),
         );
         self.runner = Some(tokio::spawn(runner.run(std::future::pending())));
@@ -209,16 +226,51 @@ impl World {
             self.open_runner();
         }
         if !self.sim.is_calm() && now >= self.next_crash {
-            let (part, steps) = {
-                let mut rng = self.sim.rng();
-                self.next_crash = now + rng.below(self.sim.knobs.crash_every_ms * 2);
-                let part = if rng.permille(500) { Part::Node } else { Part::Runner };
-                (part, rng.below(60))
-            };
-            self.sim.light(part, steps);
+            let every = self.sim.knobs.crash_every_ms;
+            self.next_crash = now + self.sim.rng().below(every * 2);
+            self.strike();
         }
-        let up = if self.node_back_at.is_none() { now - self.node_up_since } else { 0 };
+        let up = match self.node_back_at {
+            None => now.saturating_sub(self.node_up_since),
+            Some(_) => 0,
+        };
         self.oracle.look(&self.observer, up).await;
+    }
+
+    /// Something is to fall at one of its next steps, or stands still from now on.
+    fn strike(&mut self) {
+        let (part, steps, falls) = {
+            let mut rng = self.sim.rng();
+            let part = if rng.permille(500) { Part::Node } else { Part::Runner };
+            (part, rng.below(60), rng.permille(700))
+        };
+        let gate = match part {
+            Part::Node => &self.node_gate,
+            Part::Runner => &self.runner_gate,
+        };
+        if falls {
+            return gate.light(steps);
+        }
+        let down = self.downtime();
+        let until = self.sim.ms() + down;
+        gate.pause_until(until);
+        self.sim.note(format_args!("{part:?} stands still for {down} ms"));
+        if self.sim.knobs.embedded {
+            // One process.
+            self.node_gate.pause_until(until);
+            self.runner_gate.pause_until(until);
+            self.node_up_since = until;
+        } else if part == Part::Node {
+            self.node_up_since = until;
+            if self.sim.rng().permille(600)
+                && let Some(node) = self.net.set(None)
+            {
+                self.zombies.push(node);
+                let soon = self.sim.rng().between(10, 20_000);
+                self.node_back_at = Some(self.sim.ms() + soon);
+                self.sim.note(format_args!("another node takes its place in {soon} ms"));
+            }
+        }
     }
 
     /// Waits for a moment, or until something happens.
@@ -261,6 +313,7 @@ impl World {
 
     async fn heal(&mut self) {
         self.sim.heal();
+        self.zombies.drain(..).for_each(|node| node.fall());
         self.sim.note("world   is healed");
         let soon = Some(self.sim.ms());
         self.node_back_at = self.node_back_at.and(soon);

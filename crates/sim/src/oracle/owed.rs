@@ -1,10 +1,13 @@
 //! What is still owed when nothing goes wrong any more, and by whom.
 
+use std::collections::BTreeSet;
+
+use belay_kernel::TaskId;
 use belay_kernel::attempt::Phase;
 use belay_kernel::status::Group;
 use belay_kernel::task::{Blocked, State};
 use belay_kernel::termination::Step;
-use belay_store::rows::{AttemptRow, SessionRow, TaskRow};
+use belay_store::rows::{AttemptRow, DependencyRow, SessionRow, TaskRow};
 
 use super::{Oracle, short};
 
@@ -19,7 +22,8 @@ impl Oracle {
             );
         }
         let tasks = self.tasks();
-        for row in &tasks {
+        let waiting = self.waiting_for_person(&tasks);
+        for row in tasks.iter().filter(|row| !waiting.contains(&row.task.id)) {
             owed.extend(task(row).map(|what| format!("{}: {what}", short(row.task.id))));
         }
         for row in self.rows::<SessionRow>() {
@@ -33,6 +37,35 @@ impl Oracle {
             owed.push(format!("the machine: a process of {name} lives"));
         }
         owed
+    }
+
+    /// Tasks that nothing but a person moves on: those that may not be run because what they wait
+    /// for failed, and those that wait for such tasks.
+    fn waiting_for_person(&self, tasks: &[TaskRow]) -> BTreeSet<TaskId> {
+        let edges = self.rows::<DependencyRow>();
+        let mut waiting = BTreeSet::new();
+        loop {
+            let before = waiting.len();
+            for row in tasks {
+                let id = row.task.id;
+                let of_others = match row.task.state {
+                    State::Pending { .. } => true,
+                    State::Queued { .. } => edges
+                        .iter()
+                        .any(|edge| edge.task == id && waiting.contains(&edge.depends_on)),
+                    State::Blocked(Blocked::Subtasks { .. }) => tasks.iter().any(|below| {
+                        below.task.parent == Some(id) && waiting.contains(&below.task.id)
+                    }),
+                    _ => false,
+                };
+                if of_others {
+                    waiting.insert(id);
+                }
+            }
+            if waiting.len() == before {
+                return waiting;
+            }
+        }
     }
 }
 
@@ -64,8 +97,6 @@ fn task(row: &TaskRow) -> Option<String> {
             Some(format!("the runner: it is QUEUED ({}) {not_before:?}", row.task.reason.code()))
         }
         State::Blocked(Blocked::Subtasks { .. }) => Some("its subtasks: it is BLOCKED".into()),
-        // One that may not be run, because what it waits for failed, waits for a person.
-        State::Pending { .. } => None,
         state if state.group().is_at_rest() || state.group() == Group::Final => None,
         state => Some(format!("{:?}: it is {}", state.group(), state.name())),
     }
