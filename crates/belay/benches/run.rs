@@ -84,16 +84,8 @@ impl Server {
         let log = fs::File::options().create(true).append(true).open(root.join("log")).unwrap();
         up.env("XDG_CONFIG_HOME", root.join("config")).stdin(Stdio::null());
         let child = up.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let until = Instant::now() + LIMIT;
-        loop {
-            assert!(Instant::now() < until, "the server did not come up");
-            if let Some(client) = find(root, child.id())
-                && client.health().await.is_ok()
-            {
-                return Self { root: root.to_owned(), child, client };
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let client = answering(root, child.id()).await;
+        Self { root: root.to_owned(), child, client }
     }
 
     fn end(mut self) {
@@ -137,6 +129,20 @@ impl Server {
             assert!(Instant::now() < until, "{id}: {}", task.sentence);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+/// Waits until the server with this process id answers.
+async fn answering(root: &Path, pid: u32) -> Client {
+    let until = Instant::now() + LIMIT;
+    loop {
+        assert!(Instant::now() < until, "the server did not come up");
+        if let Some(client) = find(root, pid)
+            && client.health().await.is_ok()
+        {
+            return client;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
