@@ -104,7 +104,8 @@ impl Draft<'_> {
                 {"type": "tool_use", "id": format!("t{}", self.count), "name": "Bash", "input": {}},
             ]}}),
             (true, _) => {
-                json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
+                let said = json!({"type": "text", "text": text});
+                json!({"type": "assistant", "message": {"content": [said]}})
             }
             (false, 0) => json!({
                 "type": "agent.usage", "input_tokens": self.count * 100, "output_tokens": 7,

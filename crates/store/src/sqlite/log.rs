@@ -67,8 +67,8 @@ impl Folder {
 }
 
 /// The last connection to close folds the log into the file. Two that close at once may each take
-/// the other for the last, so there is one more, alone. Without it nothing is lost, but the store is
-/// two files.
+/// the other for the last, so there is one more, alone. Without it nothing is lost, but the store
+/// is two files.
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
