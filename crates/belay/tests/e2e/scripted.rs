@@ -56,7 +56,7 @@ impl Scripted {
     }
 
     /// The first attempt finds the account's allowance used up until that second.
-    pub(crate) fn is_limited_until(self, second: u64) -> Self {
+    pub(crate) fn finds_its_limit_used_until(self, second: u64) -> Self {
         let limit = serde_json::json!({
             "type": "rate_limit_event",
             "rate_limit_info": {"status": "rejected", "resetsAt": second},

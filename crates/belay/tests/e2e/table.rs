@@ -298,7 +298,7 @@ fn row_running_queued_until_the_limit_resets() {
     let world = World::new(QUICK);
     let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(4);
     let soon = soon.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let limited = Scripted::claude().is_limited_until(soon).succeeds();
+    let limited = Scripted::claude().finds_its_limit_used_until(soon).succeeds();
     let task = world.start(&limited.words("go", &["--review", "auto"]));
     wait_for("it is parked", || {
         world.cell("SELECT not_before FROM tasks") == (soon * 1000).to_string()
