@@ -88,7 +88,7 @@ fn a_deadline_passes_while_the_server_is_down() {
 fn a_publish_that_came_first_is_not_timed_out() {
     let world = World::new(QUICK);
     let url = world.remote();
-    world.hook(": > pushing; while [ ! -e go ]; do sleep 0.02; done");
+    world.hook(": > pushing; while [ ! -e go ] && [ -d home ]; do sleep 0.02; done");
     let flags = ["push", "--repo", &url, "--timeout", "2s"];
     let task = world.script(&flags, "echo done > made.txt");
     wait_for("the push is under way", || world.path("pushing").exists());
@@ -111,7 +111,7 @@ fn a_push_that_does_not_end_is_given_up_and_never_lands() {
     let url = world.remote();
     // The first push hangs; the one that moves the ref away from it does not.
     world.hook(
-        "[ -e pushing ] && exit 0; : > pushing; while [ ! -e go ]; do sleep 0.02; done; : > late",
+        "[ -e pushing ] && exit 0; : > pushing; while [ ! -e go ] && [ -d home ]; do sleep 0.02; done; : > late",
     );
     let task = world.script(&["push", "--repo", &url], "echo done > made.txt; echo ran");
     world.reaches(&task, "FAILED");

@@ -1,0 +1,206 @@
+//! The real Claude Code and Codex through `belay run`, on a scripted model: they edit, they ask,
+//! they are stopped in flight.
+
+use std::path::Path;
+use std::time::Duration;
+
+use belay_model_server::{ModelServer, clis};
+use serde_json::{Value, json};
+
+use crate::world::{QUICK, World, wait_for};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Agent {
+    Claude,
+    Codex,
+}
+
+/// A world with an agent's real program and a model for it. Nothing where real agents are switched
+/// off by whoever runs the tests, who says so.
+struct Place {
+    agent: Agent,
+    world: World,
+    model: ModelServer,
+    programs: String,
+}
+
+impl Place {
+    fn new(agent: Agent, script: &str) -> Option<Self> {
+        if std::env::var_os(clis::SKIP).is_some() {
+            return None;
+        }
+        let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let programs = clis::install(base).unwrap_or_else(|error| panic!("{error}"));
+        let programs = programs.display().to_string();
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+        let world = World::with(QUICK, &[("PATH", &path)]);
+        world.up();
+        let model = ModelServer::start(script.parse().unwrap()).unwrap();
+        Some(Self { agent, world, model, programs })
+    }
+
+    /// Makes a task for the agent, pointed at the scripted model as its own documentation says.
+    fn start(&self, prompt: &str, flags: &[&str]) -> String {
+        let url = self.model.url();
+        let mut words: Vec<String> = vec![prompt.into()];
+        words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+        match self.agent {
+            Agent::Claude => {
+                add(&["--agent", "claude", "--env", &format!("ANTHROPIC_BASE_URL={url}")]);
+                add(&["--env", "ANTHROPIC_API_KEY=sk-scripted-key"]);
+                add(&["--env", "CLAUDE_CODE_MAX_RETRIES=0"]);
+            }
+            Agent::Codex => {
+                add(&["--agent", "codex", "--model", "gpt-5.5"]);
+                add(&["--env", "SCRIPTED_KEY=sk-scripted-key", "--"]);
+                add(&[&format!("{}/codex", self.programs)]);
+                let provider = "model_providers.scripted";
+                for setting in [
+                    "model_provider=\"scripted\"".to_owned(),
+                    format!("{provider}.name=\"scripted\""),
+                    format!("{provider}.base_url=\"{url}/v1\""),
+                    format!("{provider}.env_key=\"SCRIPTED_KEY\""),
+                    format!("{provider}.wire_api=\"responses\""),
+                    format!("{provider}.request_max_retries=0"),
+                    format!("{provider}.stream_max_retries=0"),
+                ] {
+                    add(&["-c", &setting]);
+                }
+            }
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.world.start(&words)
+    }
+
+    /// A line of a script: the agent runs a command.
+    fn shell(agent: Agent, command: &str) -> String {
+        let (tool, input) = match agent {
+            Agent::Claude => ("Bash", json!({"command": command, "description": "x"})),
+            Agent::Codex => ("exec_command", json!({"cmd": command, "yield_time_ms": 30_000})),
+        };
+        format!("call {tool} {input}\n")
+    }
+}
+
+fn edits_a_file(agent: Agent) {
+    let script = Place::shell(agent, "echo hello > made.txt") + "say I made it.";
+    let Some(place) = Place::new(agent, &script) else { return };
+    let task = place.start("Please make a file.", &[]);
+    place.world.reaches(&task, "READY");
+    let diff = place.world.belay(&["diff", &task]).done().out;
+    assert!(diff.contains("+hello"), "{diff}");
+    assert!(place.world.belay(&["logs", &task]).done().out.contains("I made it."));
+    let asked = place.model.requests();
+    assert!(asked.iter().any(|request| request.body.to_string().contains("Please make a file.")));
+    place.world.belay(&["accept", "--merge", &task]).done();
+    assert_eq!(std::fs::read_to_string(place.world.path("repo/made.txt")).unwrap(), "hello\n");
+    place.world.settles(&task);
+    place.world.nothing_runs();
+    let used = "SELECT input_tokens > 0 AND output_tokens > 0 FROM attempts";
+    assert_eq!(place.world.cell(used), "1", "what it used is counted");
+}
+
+#[test]
+fn claude_edits_a_file() {
+    edits_a_file(Agent::Claude);
+}
+
+#[test]
+fn codex_edits_a_file() {
+    edits_a_file(Agent::Codex);
+}
+
+fn asks_and_is_answered(agent: Agent) {
+    let options = json!([
+        {"label": "red", "description": "warm"},
+        {"label": "teal", "description": "cool"},
+    ]);
+    let mut question = json!({"question": "Which colour?", "header": "Colour", "options": options});
+    let tool = match agent {
+        Agent::Claude => {
+            question["multiSelect"] = Value::from(false);
+            "AskUserQuestion"
+        }
+        Agent::Codex => {
+            question["id"] = Value::from("colour");
+            "request_user_input"
+        }
+    };
+    let input = json!({"questions": [question]});
+    let Some(place) = Place::new(agent, &format!("call {tool} {input}\nsay Thank you.")) else {
+        return;
+    };
+    let task = place.start("Please ask.", &[]);
+    place.world.reaches(&task, "BLOCKED");
+    assert_eq!(place.world.cell("SELECT variant FROM tasks"), "held");
+    let shown = place.world.belay(&["show", &task]).done().out;
+    assert!(shown.contains("Which colour?") && shown.contains("teal"), "{shown}");
+    // The server may fall meanwhile: the agent waits on.
+    place.world.crash();
+    place.world.up();
+    place.world.belay(&["answer", &task, "teal"]).done();
+    place.world.reaches(&task, "READY");
+    assert_eq!(place.world.attempts(&task).len(), 1, "it was held, not begun again");
+    let heard = |request: &belay_model_server::Request| request.body.to_string().contains("teal");
+    let last = place.model.requests().into_iter().rfind(|request| request.scripted).unwrap();
+    assert!(heard(&last), "the model was told the answer: {}", last.body);
+}
+
+#[test]
+fn claude_asks_and_is_answered() {
+    asks_and_is_answered(Agent::Claude);
+}
+
+#[test]
+fn codex_asks_and_is_answered() {
+    asks_and_is_answered(Agent::Codex);
+}
+
+fn is_stopped_in_flight(agent: Agent) {
+    let daemon =
+        "( setsid sh -c 'trap \"\" TERM; sleep 1000' & ); echo begun > made.txt; sleep 900";
+    let Some(place) = Place::new(agent, &Place::shell(agent, daemon)) else { return };
+    let refs = place.world.refs("repo");
+    let task = place.start("Please take long.", &[]);
+    let words = |text: &str| place.world.sandboxed().iter().any(|s| s.words.starts_with(text));
+    wait_for("its tool runs", || words("sleep 900") && words("sleep 1000"));
+    let receipt = place.world.belay(&["stop", &task]).done().out;
+    place.world.nothing_runs();
+    assert!(receipt.contains("not pushed") && receipt.contains("seen to be gone"), "{receipt}");
+    assert!(place.world.belay(&["diff", &task]).done().out.contains("+begun"));
+    assert_eq!(place.world.refs("repo"), refs);
+    let asked = place.model.requests().len();
+    let spoke = place.model.wait_for(Duration::from_millis(300), |_| false);
+    assert!(!spoke && place.model.requests().len() == asked, "nobody speaks to the model any more");
+}
+
+#[test]
+fn claude_is_stopped_in_flight() {
+    is_stopped_in_flight(Agent::Claude);
+}
+
+#[test]
+fn codex_is_stopped_in_flight() {
+    is_stopped_in_flight(Agent::Codex);
+}
+
+#[test]
+fn claude_goes_on_with_its_conversation() {
+    let script = Place::shell(Agent::Claude, "echo one >> made.txt") + "say First.";
+    let Some(place) = Place::new(Agent::Claude, &script) else { return };
+    let task = place.start("The first thing.", &[]);
+    place.world.reaches(&task, "READY");
+    place.world.settles(&task);
+    let more = Place::shell(Agent::Claude, "echo two >> made.txt") + "say Second.";
+    place.model.set_script(more.parse().unwrap());
+    let before = place.model.requests().len();
+    place.world.belay(&["reject", &task, "Now the second thing.", "--run"]).done();
+    wait_for("a second attempt", || place.world.attempts(&task).len() == 2);
+    place.world.reaches(&task, "READY");
+    let made = place.world.git("repo", &["show", &format!("belay/{task}:made.txt")]);
+    assert_eq!(made, "one\ntwo");
+    let second: Vec<_> = place.model.requests().split_off(before);
+    let told = second.iter().find(|request| request.scripted).unwrap().body.to_string();
+    assert!(told.contains("Now the second thing.") && told.contains("The first thing."), "{told}");
+}
