@@ -103,9 +103,9 @@ impl Draft<'_> {
             (true, 1) => json!({"type": "assistant", "message": {"content": [
                 {"type": "tool_use", "id": format!("t{}", self.count), "name": "Bash", "input": {}},
             ]}}),
-            (true, _) => {
-                json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
-            }
+            (true, _) => json!({"type": "assistant", "message": {"content": [
+                {"type": "text", "text": text},
+            ]}}),
             (false, 0) => json!({
                 "type": "agent.usage", "input_tokens": self.count * 100, "output_tokens": 7,
                 "cost_usd": self.count as f64 * 0.01,
