@@ -3,7 +3,7 @@
 use belay_sim::{Options, Planted, run};
 
 /// Within how many worlds a planted bug must be found.
-const WITHIN: u64 = 60;
+const WITHIN: u64 = 200;
 
 /// Finds the bug; the invariants that may be the first to show it.
 fn check(planted: Planted, invariants: &[u8]) {
