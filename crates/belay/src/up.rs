@@ -45,7 +45,11 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         )));
     }
     let token = data.make_token()?;
-    let listener = listen(config.file.server.port).await?;
+    let listener = match listen(config.file.server.port).await {
+        // Whoever started this one finds it by its file, whatever its port.
+        Err(_) if up.detached && up.port.is_none() => listen(0).await?,
+        listener => listener?,
+    };
     compose(data, up, &config, listener, &token).await
 }
 

@@ -8,12 +8,15 @@ use belay_kernel::graph::DependencyState;
 use belay_kernel::session;
 use belay_kernel::verdict;
 use belay_kernel::why::{Facts, LivePath, WaitsFor, Why, explain};
-use belay_kernel::{Reading, TaskId, Timestamp};
+use belay_kernel::{Reading, Span, TaskId, Timestamp};
 use belay_store::Store;
 
 use crate::Control;
 use crate::look::{Look, Others};
 use crate::refuse::Outcome;
+
+/// How long an end may take to be announced before its absence is a fault.
+const ANNOUNCED: Span = Span::from_secs(60);
 
 impl<S: Store> Control<S> {
     /// Explains a task.
@@ -54,7 +57,15 @@ impl<S: Store> Control<S> {
             fired: attempt.and_then(|row| row.row.fired.as_ref().map(|fired| fired.0)),
         };
         let switches = &self.settings().switches;
-        explain(&look.task.row.task, &facts, look.now, &look.policy.limits, switches)
+        let task = &look.task.row.task;
+        let mut why = explain(task, &facts, look.now, &look.policy.limits, switches);
+        // What a subtask's end does to its parent is performed after its commit: until then the
+        // parent waits for that, which no row of its own shows.
+        let rested = subtasks.rows.iter().map(|row| row.row.task.since).max();
+        if why.path == LivePath::None && rested.is_some_and(|at| look.now.since(at) < ANNOUNCED) {
+            why.path = LivePath::Named;
+        }
+        why
     }
 
     /// The clocks that run against the acting attempt.

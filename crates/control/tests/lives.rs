@@ -434,7 +434,11 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
         assert_eq!(world.state(parent).await, "BLOCKED succeeded");
         let run = world.start().await;
         assert_eq!(run.who.task, child);
-        world.succeed(run.who).await;
+        let left = Left { changed: true, summary: None };
+        world.control.end(run.who, Ending::Succeeded(left)).await.unwrap();
+        let before = world.control.why(parent).await.unwrap(); // nobody has told the parent yet
+        assert_eq!(before.why.path, belay_kernel::why::LivePath::Named);
+        world.terminate(run.who).await;
         assert_eq!(world.state(child).await, "COMPLETED succeeded");
         assert_eq!(world.state(parent).await, "READY subtasks_rested");
         let other = world.make(task("Other")).await;
