@@ -111,7 +111,7 @@ impl<S: Store> Control<S> {
         }
         let known = self.row::<QuestionRow>(asked.question).await?;
         if known.as_ref().is_some_and(|question| question.row.answer.is_some()) {
-            // A runner that was restarted asks again what its agent holds. The answer is on its way.
+            // A runner that was restarted asks what its agent holds. The answer is on its way.
             let look = self.look_at(who.task, Some(who.attempt)).await?;
             return admitted(&look, who, Intent::Act).map(drop);
         }

@@ -80,7 +80,8 @@ fn while_preparing() {
     let url = world.remote();
     // A remote that is slow to be read: it asks this program before it packs anything.
     let hook = format!(
-        "#!/bin/sh\n: > '{0}/cloning'\nwhile [ ! -e '{0}/go' ] && [ -d '{0}' ]; do sleep 0.02; done\nexec \"$@\"\n",
+        "#!/bin/sh\n: > '{0}/cloning'\nwhile [ ! -e '{0}/go' ] && [ -d '{0}' ]; do sleep 0.02; done\n\
+         exec \"$@\"\n",
         world.path(".").display()
     );
     fs::write(world.path("slow"), hook).unwrap();

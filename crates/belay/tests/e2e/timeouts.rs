@@ -111,7 +111,8 @@ fn a_push_that_does_not_end_is_given_up_and_never_lands() {
     let url = world.remote();
     // The first push hangs; the one that moves the ref away from it does not.
     world.hook(
-        "[ -e pushing ] && exit 0; : > pushing; while [ ! -e go ] && [ -d home ]; do sleep 0.02; done; : > late",
+        "[ -e pushing ] && exit 0; : > pushing
+         while [ ! -e go ] && [ -d home ]; do sleep 0.02; done; : > late",
     );
     let task = world.script(&["push", "--repo", &url], "echo done > made.txt; echo ran");
     world.reaches(&task, "FAILED");

@@ -217,7 +217,8 @@ impl World {
         let (body, token) = (body.to_string(), token.trim());
         let mut stream = TcpStream::connect(address).unwrap();
         let head = format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
+            "{method} /api/v1{path} HTTP/1.1\r\nhost: {address}\r\n\
+             authorization: Bearer {token}\r\n\
              content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
             body.len()
         );
