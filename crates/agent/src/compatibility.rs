@@ -213,7 +213,8 @@ const COMMAND: Facts = Facts {
     asks: "question file; `belay ask`; MCP if it speaks it",
     reports: "its lines; events and usage if it prints `agent.…` objects",
     cannot: "be resumed",
-    partial_output: true,
+    // A program may well be silent while it works: a quiet build is not a hung one.
+    partial_output: false,
     counts: Counts::Nothing,
 };
 
