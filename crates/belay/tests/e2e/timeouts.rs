@@ -117,7 +117,7 @@ fn a_push_that_does_not_end_is_given_up_and_never_lands() {
     let task = world.script(&["push", "--repo", &url], "echo done > made.txt; echo ran");
     world.reaches(&task, "FAILED");
     assert_eq!(world.why(&task), "publish");
-    assert_eq!(world.attempts(&task)[0][1..4], ["ENDING", "failed", "not_pushed"]);
+    assert_eq!(world.attempts(&task)[0][2..4], ["failed", "not_pushed"]);
     let branch = format!("refs/heads/belay/{task}");
     let commit = world.cell(&format!("SELECT push_commit FROM attempts WHERE task = '{task}'"));
     let fenced = world.refs("remote.git");
