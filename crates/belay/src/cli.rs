@@ -170,7 +170,7 @@ pub(crate) struct Run {
     /// The branch, tag or commit that the tree begins with
     #[arg(long, value_name = "REF")]
     pub(crate) base: Option<String>,
-    /// The branch that the work is pushed to [default: belay/<task>]
+    /// The branch that the work is pushed to [default: belay/TASK]
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
     /// What becomes of the work [default: branch]
