@@ -97,6 +97,14 @@ fn start_runs_until_the_first_sign_of_life() {
 }
 
 #[test]
+fn a_stream_is_alive_from_its_first_sign_on() {
+    let mut stream = Stream::started(at(0), Pace::Partial);
+    assert!(!stream.is_alive());
+    stream.seen();
+    assert!(stream.is_alive());
+}
+
+#[test]
 fn inactivity_is_counted_from_the_last_output() {
     check("start output +59.999s ? +1ms ?", "at 60001; at 60001");
     check("start output +60.001s ?", "inactivity 1m of 1m allowed");
