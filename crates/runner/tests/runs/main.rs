@@ -380,7 +380,6 @@ async fn while_control_is_away_the_agent_runs_on_and_nothing_is_lost() {
     world.see(who, "lines", |row| row.text().contains("line 10 ")).await;
     world.control.set_unavailable(true);
     eventually("the agent ended", || marked(assignment.sandbox).is_empty()).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
     world.control.set_unavailable(false);
     let row = world.see(who, "the end", Row::is_over).await;
     runner.abort();
