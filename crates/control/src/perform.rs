@@ -20,7 +20,6 @@ use crate::assignment::who;
 use crate::commit::{Draft, EndNote, Put};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
-use crate::terminate::stop_reason;
 
 /// How many effects are taken at a time, and for how long they are held. A node that falls leaves
 /// them held for so long, stops and pushes that wait for a receipt among them.
@@ -263,7 +262,9 @@ impl<S: Store> Control<S> {
     /// A session whose tasks are over is over.
     async fn rest_session(&self, look: &Look) -> Outcome<()> {
         let Some(stored) = &look.session else { return Ok(()) };
-        let reason = stop_reason(&look.task.row.task.state);
+        let session::Rest::Stop(reason) = session::Rest::of(&look.task.row.task.state) else {
+            return Ok(());
+        };
         let event = session::Event::Stopped { reason };
         let Disposition::Accept(moved) = session::step(&stored.row.session, event) else {
             return Ok(());

@@ -6,8 +6,7 @@ use belay_kernel::Disposition;
 use belay_kernel::attempt::{Event as AttemptEvent, Proof};
 use belay_kernel::fence::Intent;
 use belay_kernel::sandbox;
-use belay_kernel::session::{self, Kept, PauseReason, StopReason, Tree};
-use belay_kernel::status::Group;
+use belay_kernel::session::{self, Kept, Rest, Tree};
 use belay_kernel::task::State;
 use belay_kernel::termination::{Step, Termination, Went};
 use belay_store::blob::BlobKey;
@@ -155,40 +154,17 @@ fn rest(look: &Look, row: &SessionRow, attempt: &AttemptRow) -> SessionRow {
     let Some(sandbox) = attempt.sandbox.filter(|id| session.state.sandbox() == Some(*id)) else {
         return SessionRow { session, ..row.clone() };
     };
-    let state = &look.task.row.task.state;
-    let pause = match (state.group(), state) {
-        (_, State::Ready { .. }) => Some(PauseReason::Ready),
-        (Group::WaitingForPerson, _) | (Group::Active, State::Blocked(_)) => {
-            Some(PauseReason::Blocked)
-        }
-        (Group::Active | Group::Parked, _) => Some(PauseReason::Inactivity),
-        (Group::Resting | Group::Final, _) => None,
+    let first = match Rest::of(&look.task.row.task.state) {
+        Rest::Pause(reason) => session::Event::Snapshotted { sandbox, reason, kept: Kept::Tree },
+        Rest::Stop(reason) => session::Event::Stopped { reason },
     };
-    let events = match pause {
-        Some(reason) => vec![
-            session::Event::Snapshotted { sandbox, reason, kept: Kept::Tree },
-            session::Event::Terminated { sandbox, how: session::Termination::Done },
-        ],
-        None => vec![
-            session::Event::Stopped { reason: stop_reason(state) },
-            session::Event::Terminated { sandbox, how: session::Termination::Done },
-        ],
-    };
-    for event in events {
+    let then = session::Event::Terminated { sandbox, how: session::Termination::Done };
+    for event in [first, then] {
         if let Disposition::Accept(moved) = session::step(&session, event) {
             session = session.after(&moved);
         }
     }
     SessionRow { session, ..row.clone() }
-}
-
-/// Why a session is over with a task in this state.
-pub(crate) const fn stop_reason(state: &State) -> StopReason {
-    match state {
-        State::Cancelled => StopReason::Cancelled,
-        State::Failed(_) | State::TimedOut { .. } | State::BudgetExceeded => StopReason::Failed,
-        _ => StopReason::Done,
-    }
 }
 
 fn terminated_event(look: &Look, row: &AttemptRow) -> NewEvent {

@@ -25,6 +25,7 @@ pub use display::{Display, display};
 use crate::disposition::Disposition;
 use crate::id::{Epoch, Revision, SandboxId, SnapshotId};
 use crate::lock::Lock;
+use crate::task;
 
 /// Why a session is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -52,6 +53,32 @@ pub enum StopReason {
     Failed,
     /// It could not be snapshotted, as often as allowed.
     SnapshotFailed,
+}
+
+/// What becomes of a session when an attempt of it is over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rest {
+    /// It waits for its task's next attempt.
+    Pause(PauseReason),
+    /// It is over with its task.
+    Stop(StopReason),
+}
+
+impl Rest {
+    /// What a task in this state makes of its session.
+    pub const fn of(state: &task::State) -> Self {
+        use task::State as T;
+        match state {
+            T::Ready { .. } => Self::Pause(PauseReason::Ready),
+            T::Blocked(_) => Self::Pause(PauseReason::Blocked),
+            T::Pending { .. } | T::Queued { .. } | T::Claimed { .. } | T::Running { .. } => {
+                Self::Pause(PauseReason::Inactivity)
+            }
+            T::Completed => Self::Stop(StopReason::Done),
+            T::Cancelled => Self::Stop(StopReason::Cancelled),
+            T::Failed(_) | T::TimedOut { .. } | T::BudgetExceeded => Self::Stop(StopReason::Failed),
+        }
+    }
 }
 
 /// What a session without a running sandbox starts again from.

@@ -434,3 +434,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_session_waits_with_its_task_and_is_over_with_it() {
+    use crate::cause::Cause;
+    use crate::clock::Clock;
+    use crate::id::{AttemptNumber, QuestionId};
+    use crate::task::{Blocked, Failure, Plan, State as T};
+    let (attempt, plan) = (AttemptNumber(1), Plan::Same);
+    let question = QuestionId::from_bits(1);
+    for (state, rest) in [
+        (T::Ready { attempt }, Rest::Pause(PauseReason::Ready)),
+        (T::Blocked(Blocked::Question { question }), Rest::Pause(PauseReason::Blocked)),
+        (T::Blocked(Blocked::Subtasks { attempt }), Rest::Pause(PauseReason::Blocked)),
+        (T::Pending { plan }, Rest::Pause(PauseReason::Inactivity)),
+        (T::Queued { plan, not_before: None }, Rest::Pause(PauseReason::Inactivity)),
+        (T::Claimed { attempt, plan }, Rest::Pause(PauseReason::Inactivity)),
+        (T::Running { attempt, plan }, Rest::Pause(PauseReason::Inactivity)),
+        (T::Completed, Rest::Stop(StopReason::Done)),
+        (T::Cancelled, Rest::Stop(StopReason::Cancelled)),
+        (T::Failed(Failure::Cause(Cause::Crash)), Rest::Stop(StopReason::Failed)),
+        (T::TimedOut { clock: Clock::Absolute }, Rest::Stop(StopReason::Failed)),
+        (T::BudgetExceeded, Rest::Stop(StopReason::Failed)),
+    ] {
+        assert_eq!(Rest::of(&state), rest, "{state:?}");
+    }
+}
