@@ -2,6 +2,7 @@
 
 use belay_kernel::attempt::Phase;
 use belay_kernel::deadline;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::{Blocked, Effect, Reason, State, Transition};
 use belay_kernel::termination::{Storage, Termination};
 use belay_kernel::{AttemptNumber, Cause, Limits, Reading, Switches, Timestamp};
@@ -67,6 +68,7 @@ impl<S: Store> Control<S> {
     pub(crate) async fn put(&self, draft: Draft) -> Outcome<Put> {
         match self.store().commit(draft.commit).await? {
             Committed::Done | Committed::Replayed(_) => {}
+            Committed::Overtaken(_) if planted::is(Bug::OvertakenTakenForDone) => {}
             Committed::Overtaken(_) => return Ok(Put::Overtaken),
             Committed::Refused(refusal) => {
                 return Err(belay_store::Failure::Refused(refusal).into());
@@ -156,6 +158,7 @@ pub(crate) fn due_at(
     let first = deadline::clocks(attempt, stream, limits, switches).map(|clock| clock.passes_at);
     let lease = match attempt.phase {
         Phase::Ended(..) => None,
+        Phase::Ending(_) if planted::is(Bug::LeaseProofEarly) => row.ending_at,
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } | Phase::Ending(_) => {
             Some(attempt.lease_end.after(belay_kernel::Span::from_millis(1)))
         }

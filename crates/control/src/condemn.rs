@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
 use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
@@ -39,10 +40,13 @@ impl<S: Store> Control<S> {
                 Err(refused) => return Err(refused),
             };
             let Some(stored) = &look.attempt else { return Ok(()) };
-            let lease_over = look.now > stored.row.attempt.lease_end;
+            let lease_over = look.now > stored.row.attempt.lease_end
+                || planted::is(Bug::SweepWithoutRedecision);
             let put = match stored.row.attempt.phase {
                 Phase::Ended(..) => self.rearm(&look, None).await?,
-                Phase::Ending(_) if lease_over => self.prove_by_lease(&look).await?,
+                Phase::Ending(_) if lease_over || planted::is(Bug::LeaseProofEarly) => {
+                    self.prove_by_lease(&look).await?
+                }
                 Phase::Ending(_) => self.rearm(&look, Some(stored.row.attempt.lease_end)).await?,
                 Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
                     self.expire_acting(&look, lease_over).await?

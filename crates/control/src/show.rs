@@ -6,6 +6,7 @@ use belay_api::{
 };
 use belay_kernel::TaskId;
 use belay_kernel::attempt::Phase;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::receipt::{self, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
@@ -181,6 +182,9 @@ impl<S: Store> Control<S> {
         let Some(row) = look.attempt.as_ref().map(|stored| &stored.row) else { return false };
         let tail = look.policy.limits.transcript_tail;
         let waited = row.proven_at.is_some_and(|at| look.now.since(at) > tail);
+        if planted::is(Bug::ReceiptWithoutProof) {
+            return false;
+        }
         row.ending_at.is_some() && row.transcript_hash.is_none() && !waited
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::{Span, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow, TaskRow};
 use belay_store::{
@@ -125,6 +126,9 @@ impl<S: Store> Control<S> {
     }
 
     async fn look_into(&self, due: &Due) -> Outcome<()> {
+        if planted::is(Bug::TimerInMemory) && !self.was_armed_here(due).await? {
+            return Ok(());
+        }
         if let Some((task, number)) = due.key.id::<AttemptRow>() {
             return self.expire(task, number).await;
         }
@@ -138,6 +142,22 @@ impl<S: Store> Control<S> {
             self.store().rearm(due.key.clone(), stored.revision, None).await?;
         }
         Ok(())
+    }
+
+    /// Whether this node was there when the row that is due began.
+    async fn was_armed_here(&self, due: &Due) -> Outcome<bool> {
+        let begun = match (due.key.id::<AttemptRow>(), due.key.id::<SandboxRow>()) {
+            (Some(id), _) => {
+                let row = self.row::<AttemptRow>(id).await?;
+                row.map(|row| row.row.attempt.claimed_at)
+            }
+            (None, Some(id)) => {
+                let row = self.row::<SandboxRow>(id).await?;
+                row.map(|row| row.row.created_at)
+            }
+            (None, None) => None,
+        };
+        Ok(begun.is_none_or(|at| at >= self.started_at()))
     }
 
     async fn prune_forever(&self) {

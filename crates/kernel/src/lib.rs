@@ -54,6 +54,9 @@ pub mod worker;
 pub mod diagnostic;
 pub mod workflow;
 
+// How it is known that the tests see.
+pub mod planted;
+
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
 pub use disposition::Disposition;

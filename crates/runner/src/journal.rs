@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use belay_agent::QuestionKey;
+use belay_kernel::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 
 /// Why something was written.
@@ -106,7 +107,9 @@ impl Journal {
 
     /// The answers that the agent was given, in order.
     pub(crate) fn answers(&self) -> Vec<Entry> {
-        let is_answer = |entry: &&Entry| matches!(entry.what, What::Answer { .. });
+        let forgets = planted::is(Bug::AnsweredTwice);
+        let is_answer =
+            |entry: &&Entry| matches!(entry.what, What::Answer { .. }) && !forgets;
         self.entries.iter().filter(is_answer).cloned().collect()
     }
 }

@@ -25,6 +25,8 @@ mod world;
 
 pub use sim::Violation;
 
+use belay_kernel::planted::Bug;
+
 /// A bug that is put into the world on purpose, to see that it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
@@ -50,11 +52,13 @@ pub enum Planted {
     StopAckedEarly,
     /// The store acknowledges what it has not written.
     StoreForgets,
+    /// One in the real code, which is there if the feature `planted` is.
+    Code(Bug),
 }
 
 impl Planted {
-    /// Every one of them.
-    pub const ALL: &[Self] = &[
+    /// Every one of the world's own.
+    pub const WORLD: &[Self] = &[
         Self::FenceIgnored,
         Self::TombstoneIgnored,
         Self::KillMissesEscapees,
@@ -67,7 +71,25 @@ impl Planted {
         Self::StopAckedEarly,
         Self::StoreForgets,
     ];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let code = if CODE { Bug::ALL } else { &[] };
+        let all = Self::WORLD.iter().copied().chain(code.iter().copied().map(Self::Code));
+        all.into_iter().find(|planted| planted.name() == name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> String {
+        match self {
+            Self::Code(bug) => format!("{bug:?}"),
+            world => format!("{world:?}"),
+        }
+    }
 }
+
+/// Whether bugs can be planted in the real code.
+const CODE: bool = cfg!(feature = "planted");
 
 /// Which world is to be lived through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,6 +133,11 @@ impl Report {
 
 /// Lives through one world.
 pub fn run(options: &Options) -> Report {
+    #[cfg(feature = "planted")]
+    let _planting = match options.planted {
+        Some(Planted::Code(bug)) => Some(belay_kernel::planted::plant(bug)),
+        Some(_) | None => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

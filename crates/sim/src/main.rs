@@ -35,8 +35,7 @@ fn read(words: impl Iterator<Item = String>) -> Option<Asked> {
             }
             "--planted" => {
                 let name = words.next()?;
-                let named = |planted: &&Planted| format!("{planted:?}") == name;
-                asked.planted = Some(*Planted::ALL.iter().find(named)?);
+                asked.planted = Some(Planted::named(&name)?);
             }
             _ => return None,
         }

@@ -82,6 +82,13 @@ impl Remote {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The commit that holds everything in a session's tree, and how often it was edited.
+    pub(crate) fn tip(&self, session: SessionId) -> Option<(CommitId, u64)> {
+        let mut inside = self.inside();
+        let tree = inside.trees.get(&session)?.tree.clone();
+        Some(inside.save(&tree))
+    }
+
     /// The agent of this session changes its tree.
     pub(crate) fn edit(&self, session: SessionId) {
         if let Some(tree) = self.inside().trees.get_mut(&session) {

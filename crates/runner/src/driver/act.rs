@@ -4,6 +4,7 @@ use belay_agent::{Agent, ConversationId, Launch};
 use belay_api::ATTEMPT_TOKEN;
 use belay_api::port::{Ending, Left, Port, Start};
 use belay_kernel::attempt::Phase;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::Plan;
 use belay_kernel::{Cause, QuestionId, Span};
 use belay_sandbox::{Error, Provider, Refusal};
@@ -199,6 +200,9 @@ async fn start<C: Port, P: Provider, W: Workspace>(
         token_hash: belay_api::token_hash(&decided.token),
         partial_output: agent.facts().partial_output,
     };
+    if planted::is(Bug::ExecutedBeforeCommit) {
+        let _ = provider.start(&attempt.fence, ticket.until().await).await;
+    }
     attempt.say(|| attempt.shared.port.start(assignment.who, start.clone())).await?;
     attempt.files.set_started().map_err(|error| Halt::file(&error))?;
     match provider.start(&attempt.fence, ticket.until().await).await {
