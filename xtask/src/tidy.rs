@@ -29,6 +29,7 @@ pub const RULES: &[Rule] = &[
     Rule { name: "lints_are_inherited", check: setup::lints_are_inherited },
     Rule { name: "clippy_rules_are_repeated", check: setup::clippy_rules_are_repeated },
     Rule { name: "function_size_is_a_lint", check: setup::function_size_is_a_lint },
+    Rule { name: "planted_bugs_stay_out", check: setup::planted_bugs_stay_out },
     Rule { name: "module_docs", check: source::module_docs },
     Rule { name: "file_size", check: source::file_size },
     Rule { name: "line_length", check: source::line_length },
