@@ -12,6 +12,8 @@
 //! said twice), then everything is healed, and then it must come to rest.
 
 mod agent;
+mod ghost;
+mod knobs;
 mod machine;
 mod net;
 mod oracle;
@@ -21,6 +23,7 @@ mod remote;
 mod rng;
 mod sim;
 mod store;
+mod strike;
 mod world;
 
 pub use sim::Violation;

@@ -12,7 +12,7 @@ use belay_kernel::TaskId;
 use belay_kernel::task::{Review, State};
 
 use crate::Planted;
-use crate::net::{Line, Net};
+use crate::net::{Line, Net, Speaker};
 use crate::oracle::{Oracle, short};
 use crate::store::SimStore;
 
@@ -38,7 +38,8 @@ impl Person {
         let key = format!("key-{:016x}", self.net.sim.rng().next());
         for _ in 0..TRIES {
             let (call, key) = (call.clone(), key.clone());
-            let said = self.net.say(Line::Network, move |control| call(control, key.clone()));
+            let asked = move |control| call(control, key.clone());
+            let said = self.net.say(Speaker::Person, Line::Network, asked);
             match said.await {
                 Some(Err(problem)) if problem.code == Code::Unavailable => {}
                 Some(answer) => return Some(answer),
