@@ -21,6 +21,7 @@ mod render;
 mod run;
 mod screen;
 mod show;
+mod sim;
 mod times;
 mod up;
 mod verbs;
@@ -71,6 +72,7 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Run(run) => return run::run(&data, &run, json).await,
         Command::Demo(demo) => return demo::demo(&demo, json).await,
         Command::DemoAgent(agent) => return demo::agent(&agent).await,
+        Command::Sim(sim) => return sim::sim(&sim, json).await,
         Command::Doctor => return doctor::doctor(&data, json).await,
         Command::Config => return print_config(json),
         Command::Completions(completions) => {

@@ -126,11 +126,13 @@ impl Remote {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The commit that holds everything in a session's tree, and how often it was edited.
-    pub(crate) fn tip(&self, session: SessionId) -> Option<(CommitId, u64)> {
+    /// The commit that holds everything in a session's tree on a machine, and how often it was
+    /// edited.
+    pub(crate) fn tip(&self, machine: usize, session: SessionId) -> Option<(CommitId, u64)> {
         let mut inside = self.inside();
-        let tree = inside.trees.get(&session)?.tree.clone();
-        Some(inside.save(&tree))
+        let kind = inside.trees.get(&(machine, session))?;
+        let (tree, edits) = (kind.tree.clone(), kind.edits);
+        Some((inside.save(machine, &tree), edits))
     }
 
     /// The agent of this session changes its tree.

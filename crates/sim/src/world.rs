@@ -24,7 +24,7 @@ use crate::remote::{Remote, SimWorkspace};
 use crate::rng::{Drawn, Rng};
 use crate::sim::{Gate, Part, Sim};
 use crate::store::SimStore;
-use crate::{Options, Report};
+use crate::{Coverage, Options, Report};
 
 /// The id of the first runner; the others follow.
 const RUNNER: u128 = 7;
@@ -87,7 +87,9 @@ pub(crate) async fn live(options: &Options) -> Report {
     }
     let tasks = world.oracle.tasks().len();
     let (trace, hash) = world.sim.trace();
-    Report { seed: options.seed, simulated_ms, tasks, hash, found, trace }
+    let coverage = Coverage { counts: world.sim.counts(), ..world.oracle.coverage() };
+    let (steps, options) = (world.sim.steps(), options.clone());
+    Report { options, simulated_ms, steps, tasks, hash, found, coverage, trace }
 }
 
 fn settings() -> Settings {
@@ -98,7 +100,7 @@ impl World {
     async fn new(options: &Options) -> Self {
         let mut rng = Rng::new(options.seed);
         let chance: Arc<dyn Chance> = Arc::new(Drawn::new(rng.fork()));
-        let sim = Arc::new(Sim::new(rng, options.planted));
+        let sim = Arc::new(Sim::new(rng, options));
         sim.note(format_args!("world   {:?}", sim.knobs));
         let memory = Memory::new(InstallationId::from_bits(1), 1);
         memory.set_now(sim.now());

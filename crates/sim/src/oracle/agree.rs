@@ -2,15 +2,23 @@
 //! what only grows never falls.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use belay_kernel::attempt::Phase;
 use belay_kernel::publish::Publish;
+use belay_kernel::sandbox::Status;
 use belay_kernel::status::Group;
 use belay_kernel::task::{Blocked, Reason, State};
-use belay_kernel::{Limits, Money, Retry, SessionId, TaskId, Timestamp};
-use belay_store::rows::{AttemptRow, DependencyRow, LedgerRow, QuestionRow, TaskRow};
+use belay_kernel::termination::Step;
+use belay_kernel::{Limits, Money, Retry, SandboxId, SessionId, TaskId, Timestamp};
+use belay_store::Store;
+use belay_store::rows::{
+    AttemptRow, DependencyRow, LedgerRow, QuestionRow, SandboxRow, TaskRow,
+};
 
-use super::{Name, Oracle, short};
+use super::{Name, Oracle, at_once, short};
+use crate::Coverage;
+use crate::machine::{Machine, Sandbox};
 
 /// How often a task may fall back into the queue before an agent of it has started.
 const FAILED_STARTS: u32 = 2;
@@ -25,6 +33,35 @@ pub(super) struct Seen {
     failed_starts: BTreeMap<TaskId, u32>,
     /// Attempts whose tree is said to be saved.
     kept: BTreeSet<Name>,
+    places: BTreeMap<TaskId, &'static str>,
+    statuses: BTreeMap<SandboxId, Status>,
+    coverage: Coverage,
+}
+
+impl Seen {
+    fn is_open(&self, id: SandboxId) -> bool {
+        self.statuses.get(&id) != Some(&Status::Terminated)
+    }
+
+    fn see_task(&mut self, id: TaskId, place: &'static str) {
+        if let Some(before) = self.places.insert(id, place).filter(|before| *before != place) {
+            *self.coverage.tasks.entry((before, place)).or_default() += 1;
+        }
+    }
+
+    fn see_phase(&mut self, name: Name, phase: Phase) {
+        let (before, place) = (self.phases.get(&name).map(Phase::place), phase.place());
+        if let Some(before) = before.filter(|before| *before != place) {
+            *self.coverage.attempts.entry((before, place)).or_default() += 1;
+        }
+    }
+
+    fn see_sandbox(&mut self, id: SandboxId, status: Status) {
+        if let Some(before) = self.statuses.insert(id, status).filter(|before| *before != status) {
+            let made = (before.name(), status.name());
+            *self.coverage.sandboxes.entry(made).or_default() += 1;
+        }
+    }
 }
 
 fn name(row: &AttemptRow) -> String {
@@ -34,6 +71,7 @@ fn name(row: &AttemptRow) -> String {
 impl Oracle {
     /// Looks at the rows after something was committed.
     pub(super) fn check_agreement(&self, tasks: &[TaskRow], attempts: &[AttemptRow]) {
+        self.see_moves(tasks, attempts);
         for task in tasks {
             let before = self.ledger().agree.states.insert(task.task.id, task.task.state);
             if before != Some(task.task.state) {
@@ -51,6 +89,35 @@ impl Oracle {
             if before != Some(row.attempt.phase) {
                 self.check_phase(row);
             }
+        }
+    }
+
+    /// The moves that were made in this world.
+    pub(crate) fn coverage(&self) -> Coverage {
+        self.ledger().agree.coverage.clone()
+    }
+
+    /// Counts every move.
+    fn see_moves(&self, tasks: &[TaskRow], attempts: &[AttemptRow]) {
+        let open = attempts.iter().filter(|row| {
+            let is_done = row.termination.is_some_and(|saga| saga.step == Step::Done);
+            !is_done || row.sandbox.is_some_and(|id| self.ledger().agree.is_open(id))
+        });
+        let ids: Vec<_> = open.filter_map(|row| row.sandbox).collect();
+        let rows = at_once(self.memory.load::<SandboxRow>(&ids)).and_then(Result::ok);
+        let mut ledger = self.ledger();
+        for row in rows.unwrap_or_default().into_iter().flatten() {
+            ledger.agree.see_sandbox(row.row.id, row.row.state.status());
+        }
+        for row in attempts {
+            ledger.agree.see_phase((row.task, row.attempt.number), row.attempt.phase);
+        }
+        for task in tasks {
+            let acts = |row: &&AttemptRow| {
+                row.task == task.task.id && Some(row.attempt.number) == task.task.state.attempt()
+            };
+            let acting = attempts.iter().find(acts).map(|row| &row.attempt);
+            ledger.agree.see_task(task.task.id, task.task.state.place(acting));
         }
     }
 
@@ -165,8 +232,8 @@ impl Oracle {
     /// No agent is executed before the commit that lets it run.
     fn check_started(&self, row: &AttemptRow) {
         let key = (row.task, row.attempt.number);
-        let Some(machine) = self.machine.get() else { return };
-        if row.attempt.started_at.is_none() && machine.inside().executed.contains_key(&key) {
+        let runs = |machine: &Arc<Machine>| machine.inside().executed.contains_key(&key);
+        if row.attempt.started_at.is_none() && self.machines().iter().any(runs) {
             self.sim.violate(1, format!("the agent of {} runs without a start", name(row)));
         }
     }
@@ -239,31 +306,39 @@ impl Oracle {
 
     /// An agent is told the answer to what it asks once.
     fn check_answers(&self) {
-        let Some(machine) = self.machine.get() else { return };
-        for sandbox in machine.inside().boxes.values() {
-            let told = String::from_utf8_lossy(&sandbox.stdin);
-            let mut ids: Vec<&str> = told
-                .match_indices("\"request_id\":\"")
-                .filter_map(|(at, found)| told[at + found.len()..].split('"').next())
-                .collect();
-            ids.sort_unstable();
-            if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-                let (task, attempt) = (short(sandbox.task), sandbox.attempt);
-                let what = format!("{task} #{attempt} was told the answer to {} twice", twice[0]);
-                self.sim.violate(0, what);
-            }
+        for machine in self.machines() {
+            let inside = machine.inside();
+            inside.boxes.values().for_each(|sandbox| self.check_answered(sandbox));
+        }
+    }
+
+    fn check_answered(&self, sandbox: &Sandbox) {
+        let told = String::from_utf8_lossy(&sandbox.stdin);
+        let mut ids: Vec<&str> = told
+            .match_indices("\"request_id\":\"")
+            .filter_map(|(at, found)| told[at + found.len()..].split('"').next())
+            .collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            let (task, attempt) = (short(sandbox.task), sandbox.attempt);
+            let what = format!("{task} #{attempt} was told the answer to {} twice", twice[0]);
+            self.sim.violate(0, what);
         }
     }
 
     /// The work of an attempt whose sandbox may go is saved as it was.
     fn check_kept(&self, row: &AttemptRow) {
-        let Some(machine) = self.machine.get() else { return };
         let is_saved = row.termination.is_some_and(|saga| saga.kept.tree);
         let key = (row.task, row.attempt.number);
         if !is_saved || !self.ledger().agree.kept.insert(key) {
             return; // later its session's next attempt may have changed it
         }
-        let Some((tip, edits)) = machine.remote.tip(row.session) else { return };
+        let has_it = |machine: &Arc<Machine>| {
+            row.sandbox.is_some_and(|id| machine.inside().boxes.contains_key(&id))
+        };
+        let Some(number) = self.machines().iter().position(has_it) else { return };
+        let tip = self.machines()[number].remote.tip(number, row.session);
+        let Some((tip, edits)) = tip else { return };
         if edits > 0 && row.kept_commit != Some(tip) {
             let kept = row.kept_commit.map_or("nothing".to_owned(), short);
             self.sim.violate(10, format!("of {} {kept} is kept, not {}", name(row), short(tip)));
