@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::run::{Outcome, Workspace, passes};
-use crate::{tidy, tools};
+use crate::{tidy, tools, worlds};
 
 /// One thing that is checked.
 struct Step {
@@ -22,7 +22,8 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "clippy", run: clippy },
     Step { name: "tests", run: tests },
-    Step { name: "planted bugs", run: planted_bugs },
+    Step { name: "fresh worlds", run: worlds::fresh_worlds },
+    Step { name: "planted bugs", run: worlds::planted_bugs },
     Step { name: "doctests", run: |w| passes(&mut w.cargo(&["test", "--workspace", "--doc"])) },
     Step { name: "documentation", run: documentation },
     Step { name: "licences, bans, sources", run: licences },
@@ -66,18 +67,6 @@ fn tests(workspace: &Workspace) -> Outcome {
     }
     println!("cargo-nextest is not there; using cargo test");
     passes(&mut workspace.cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]))
-}
-
-/// The simulator finds every bug that is planted in the real code. The whole workspace is selected,
-/// so that what others wrote is compiled with the features that it has already been compiled with.
-fn planted_bugs(workspace: &Workspace) -> Outcome {
-    let mut words = vec!["test"];
-    if workspace.has("cargo-nextest") {
-        words = vec!["nextest", "run"];
-    }
-    words.extend(["--workspace", "--features", "belay-sim/planted", "--test", "bites"]);
-    words.push("--no-fail-fast");
-    passes(&mut workspace.cargo(&words))
 }
 
 fn documentation(workspace: &Workspace) -> Outcome {

@@ -44,6 +44,8 @@ pub enum Bug {
     StopFromMemory,
     /// A decision does not expect the other tasks that it read.
     ReadSetWithoutOthers,
+    /// A subtask is made without its parent's decisions noticing.
+    SubtaskUnseen,
     /// A report is taken again when it is told again.
     ReportTakenTwice,
     /// An effect is called done before it is performed.
@@ -94,6 +96,7 @@ impl Bug {
         Self::TimerInMemory,
         Self::StopFromMemory,
         Self::ReadSetWithoutOthers,
+        Self::SubtaskUnseen,
         Self::ReportTakenTwice,
         Self::EffectSettledFirst,
         Self::OvertakenTakenForDone,

@@ -60,6 +60,7 @@ bugs! {
     a_timer_in_memory: TimerInMemory in 5 by [7];
     a_stop_from_memory: StopFromMemory in 1 by [7];
     a_read_set_without_the_others: ReadSetWithoutOthers in 0 by [1, 7];
+    a_subtask_that_its_parent_does_not_notice: SubtaskUnseen in 0 by [1];
     a_report_that_is_taken_twice: ReportTakenTwice in 1 by [5];
     an_effect_that_is_settled_first: EffectSettledFirst in 0 by [7];
     an_overtaken_commit_taken_for_done: OvertakenTakenForDone in 0 by [1, 4, 5, 7];
