@@ -180,9 +180,8 @@ fn bar(plan: &Plan) -> ProgressBar {
         Some(until) => (until.saturating_duration_since(Instant::now()).as_secs(), "s"),
         None => (plan.count, "worlds"),
     };
-    let style = ProgressStyle::with_template(&format!(
-        "{{bar:30}} {{pos}}/{{len}} {unit}  {{msg}}"
-    ));
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {unit}  {{msg}}"));
     let bar = ProgressBar::new(length);
     match style {
         Ok(style) => bar.with_style(style),

@@ -40,8 +40,8 @@ impl<S: Store> Control<S> {
                 Err(refused) => return Err(refused),
             };
             let Some(stored) = &look.attempt else { return Ok(()) };
-            let lease_over = look.now > stored.row.attempt.lease_end
-                || planted::is(Bug::SweepWithoutRedecision);
+            let lease_over =
+                look.now > stored.row.attempt.lease_end || planted::is(Bug::SweepWithoutRedecision);
             let put = match stored.row.attempt.phase {
                 Phase::Ended(..) => self.rearm(&look, None).await?,
                 Phase::Ending(_) if lease_over || planted::is(Bug::LeaseProofEarly) => {

@@ -288,9 +288,7 @@ impl Attempt {
 
     fn prove(&self, outcome: Outcome, proof: Proof, now: Timestamp) -> Disposition<Self, Denial> {
         match proof {
-            Proof::LeaseExpired
-                if now < self.lease_end && !planted::is(Bug::LeaseProofEarly) =>
-            {
+            Proof::LeaseExpired if now < self.lease_end && !planted::is(Bug::LeaseProofEarly) => {
                 Deny(Denial::LeaseStillHeld { lease_end: self.lease_end })
             }
             Proof::LeaseExpired | Proof::Observed | Proof::NotOurs => {

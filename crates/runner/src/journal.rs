@@ -108,8 +108,7 @@ impl Journal {
     /// The answers that the agent was given, in order.
     pub(crate) fn answers(&self) -> Vec<Entry> {
         let forgets = planted::is(Bug::AnsweredTwice);
-        let is_answer =
-            |entry: &&Entry| matches!(entry.what, What::Answer { .. }) && !forgets;
+        let is_answer = |entry: &&Entry| matches!(entry.what, What::Answer { .. }) && !forgets;
         self.entries.iter().filter(is_answer).cloned().collect()
     }
 }

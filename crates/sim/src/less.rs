@@ -24,9 +24,8 @@ pub struct Less {
 }
 
 /// What people do besides making tasks.
-pub(crate) const ACTS: &[&str] = &[
-    "runs", "retries", "resumes", "continues", "accepts", "rejects", "answers", "stops",
-];
+pub(crate) const ACTS: &[&str] =
+    &["runs", "retries", "resumes", "continues", "accepts", "rejects", "answers", "stops"];
 
 impl Less {
     /// The names of everything that can be left out.

@@ -12,9 +12,9 @@ use belay_kernel::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{Options, Planted};
 use crate::knobs::Knobs;
 use crate::rng::Rng;
+use crate::{Options, Planted};
 
 /// The wall clock when a world begins.
 const BEGIN_MS: i64 = 1_700_000_000_000;

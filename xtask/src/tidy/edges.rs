@@ -3,7 +3,7 @@
 //! `kernel ← {store, agent, sandbox} ← {control, runner} ← server ← belay`, and
 //! `api ← {control, runner, server, belay}`: control answers in the words of the wire. Control and
 //! runner do not know each other: whatever one could reach in the other in process, it could not
-//! reach from another machine. Nothing but the binary depends on sim: `belay sim` is a command of it.
+//! reach from another machine. Nothing but the binary depends on sim, for `belay sim`.
 
 use super::{Kind, Tree};
 

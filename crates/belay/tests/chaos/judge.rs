@@ -135,7 +135,9 @@ impl<'a> Judge<'a> {
             }
             let counted = u32::try_from(lines.len()).unwrap();
             match task.kind {
-                Kind::Counts(count) | Kind::Publishes(count) => whole += u32::from(counted == count),
+                Kind::Counts(count) | Kind::Publishes(count) => {
+                    whole += u32::from(counted == count)
+                }
                 Kind::IsStopped => {}
             }
         }
@@ -146,7 +148,8 @@ impl<'a> Judge<'a> {
     /// What was to be published is at the remote as it was recorded, and nothing else is.
     fn published(&self, task: &Task, load: &Load<'_>) {
         let branch = format!("refs/heads/belay/{}", task.id);
-        let there = self.world.git("remote.git", &["for-each-ref", "--format=%(objectname)", &branch]);
+        let there =
+            self.world.git("remote.git", &["for-each-ref", "--format=%(objectname)", &branch]);
         let pushed: Vec<_> = self
             .attempts(&task.id)
             .into_iter()

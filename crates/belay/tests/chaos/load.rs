@@ -65,9 +65,7 @@ impl<'a> Load<'a> {
             )
         };
         let (flags, script) = match kind {
-            Kind::Counts(lines) => {
-                ([&flags[..], &["--publish", "none"]].concat(), count(lines))
-            }
+            Kind::Counts(lines) => ([&flags[..], &["--publish", "none"]].concat(), count(lines)),
             Kind::Publishes(lines) => {
                 let work = "echo $BELAY_ATTEMPT >> made.txt";
                 let flags = [&flags[..], &["--repo", &self.remote]].concat();
@@ -78,9 +76,9 @@ impl<'a> Load<'a> {
                 (flags, format!("echo begun >> made.txt; {}", count(1_000_000)))
             }
         };
-        let said = self.world.belay(
-            &[&["run", "--detach"], &flags[..], &["--", "sh", "-c", &script]].concat(),
-        );
+        let said = self
+            .world
+            .belay(&[&["run", "--detach"], &flags[..], &["--", "sh", "-c", &script]].concat());
         // One that was not accepted, because the server was not ready for it, was not accepted.
         if said.code == 0 {
             self.tasks.push(Task { id: said.id(), kind });

@@ -1,4 +1,4 @@
-//! Real faults, real processes: `belay up` on SQLite and on PostgreSQL, under a load of real agents,
+//! Real faults, real processes: `belay up` on SQLite and on PostgreSQL under a load of real agents,
 //! while it is killed, stopped beyond its leases, loses its database, and its disk is full.
 //!
 //! What is drawn comes from `BELAY_CHAOS_SEED`, which is printed; `BELAY_CHAOS_SECONDS` says how

@@ -147,9 +147,7 @@ pub fn step(
         (S::Blocked(B::Held { question, .. }), E::Succeed { .. } | E::Withdraw { .. }) => {
             turn.release(question, Outcome::Question)
         }
-        (S::Blocked(B::Held { .. }), E::Fail { failure, .. })
-            if planted::is(Bug::QuestionLost) =>
-        {
+        (S::Blocked(B::Held { .. }), E::Fail { failure, .. }) if planted::is(Bug::QuestionLost) => {
             turn.fail(Plan::Same, failure)
         }
         (S::Blocked(B::Held { question, .. }), E::Fail { failure, .. }) => {

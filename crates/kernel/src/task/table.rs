@@ -118,9 +118,9 @@ pub struct Table {
 /// Asks the machine for everything that it does.
 pub fn table() -> Table {
     let mut found = Table::default();
-    let made = [Plan::Fresh, Plan::Same].into_iter().flat_map(|plan| {
-        [State::Pending { plan }, State::Queued { plan, not_before: None }]
-    });
+    let made = [Plan::Fresh, Plan::Same]
+        .into_iter()
+        .flat_map(|plan| [State::Pending { plan }, State::Queued { plan, not_before: None }]);
     let mut open: VecDeque<(State, Option<Attempt>)> = made.map(|state| (state, None)).collect();
     let mut known: BTreeSet<(State, Option<Attempt>)> = open.iter().copied().collect();
     let events = events();

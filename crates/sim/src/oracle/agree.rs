@@ -12,9 +12,7 @@ use belay_kernel::task::{Blocked, Reason, State};
 use belay_kernel::termination::Step;
 use belay_kernel::{Limits, Money, Retry, SandboxId, SessionId, TaskId, Timestamp};
 use belay_store::Store;
-use belay_store::rows::{
-    AttemptRow, DependencyRow, LedgerRow, QuestionRow, SandboxRow, TaskRow,
-};
+use belay_store::rows::{AttemptRow, DependencyRow, LedgerRow, QuestionRow, SandboxRow, TaskRow};
 
 use super::{Name, Oracle, at_once, short};
 use crate::Coverage;
@@ -143,7 +141,8 @@ impl Oracle {
                         && !below.task.state.group().is_at_rest()
                 };
                 let done = row.task.state.name();
-                let by_itself = matches!(row.task.reason, Reason::Succeeded | Reason::SubtasksRested);
+                let by_itself =
+                    matches!(row.task.reason, Reason::Succeeded | Reason::SubtasksRested);
                 if let Some(below) = tasks.iter().find(unfinished).filter(|_| by_itself) {
                     let below = short(below.task.id);
                     self.sim.violate(1, format!("{} is {done} before its {below}", short(id)));

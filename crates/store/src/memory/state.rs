@@ -396,7 +396,7 @@ impl State {
         check_cursor(cursor, cursor.epoch, oldest, newest)?;
         // A transaction that has drawn its number and is not committed yet.
         let open = |event: &Event| {
-            let late = event.number % 7 == 0 && newest < event.number + 3;
+            let late = event.number.is_multiple_of(7) && newest < event.number + 3;
             planted::is(Bug::CursorByPlainSequence) && late
         };
         let wanted = |event: &&Event| {
