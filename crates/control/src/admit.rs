@@ -184,7 +184,7 @@ impl<S: Store> Control<S> {
     ) -> Outcome<TaskId> {
         let after: BTreeSet<TaskId> = after.iter().copied().collect();
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let parent = match parent {
                 Some(parent) => Some(self.adopt(parent).await?),
                 None => None,

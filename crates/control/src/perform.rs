@@ -53,7 +53,7 @@ impl<S: Store> Control<S> {
 
     /// Performs what is due; tells how much that was.
     pub(crate) async fn perform_due(&self) -> Outcome<usize> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let effects = self.store().take_effects(now, HOLD, BATCH).await?;
         let mut settled = Vec::with_capacity(effects.len());
         for effect in &effects {
@@ -82,7 +82,7 @@ impl<S: Store> Control<S> {
         };
         match new.kind.as_str() {
             "terminate" => self.remind_to_end(&look).await,
-            "settle_publish" => self.remind_to_settle(&look).await,
+            "settle_publish" => self.remind_to_settle(&look, effect.tries).await,
             "deliver_answer" => self.remind_to_deliver(&look, &body).await,
             "cancel_descendants" => self.cancel_subtasks(&look, None).await,
             "disregard_subtasks" => {
@@ -104,6 +104,9 @@ impl<S: Store> Control<S> {
         if saga.is_none_or(|saga| saga.step == Step::Done) {
             return Ok(Performed::Done);
         }
+        if self.abandon(look).await? {
+            return Ok(Performed::Waits);
+        }
         let assignment = self.assignment(look).await?;
         if let (Some(runner), Some(assignment)) = (stored.row.runner, assignment) {
             self.inner.mailboxes.leave(runner, Duty::End(Box::new(assignment)));
@@ -111,15 +114,12 @@ impl<S: Store> Control<S> {
         Ok(Performed::Waits)
     }
 
-    async fn remind_to_settle(&self, look: &Look) -> Outcome<Performed> {
+    async fn remind_to_settle(&self, look: &Look, tries: u32) -> Outcome<Performed> {
         let Some(stored) = &look.attempt else { return Ok(Performed::Done) };
         if stored.row.attempt.publish.is_settled() {
             return Ok(Performed::Done);
         }
-        let assignment = self.assignment(look).await?;
-        if let (Some(runner), Some(assignment)) = (stored.row.runner, assignment) {
-            self.inner.mailboxes.leave(runner, Duty::Settle(Box::new(assignment)));
-        }
+        self.leave_settling(look, tries).await?;
         Ok(Performed::Waits)
     }
 

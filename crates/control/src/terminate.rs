@@ -51,7 +51,7 @@ impl<S: Store> Control<S> {
     }
 
     /// What a step found out goes into the row; what is long becomes a blob first.
-    async fn keep_found(
+    pub(crate) async fn keep_found(
         &self,
         who: Who,
         look: &Look,

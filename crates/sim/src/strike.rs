@@ -129,7 +129,8 @@ impl World {
             return;
         }
         let until = self.sim.ms() + self.downtime();
-        let nodes = match self.sim.rng().permille(500) {
+        let all = self.sim.rng().permille(500);
+        let nodes = match all {
             true => 0..self.nodes.len(),
             false => {
                 let node = self.any_node();
