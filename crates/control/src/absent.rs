@@ -16,26 +16,27 @@ use serde_json::json;
 use crate::Control;
 use crate::assignment::who;
 use crate::look::Look;
+use crate::perform::Performed;
 use crate::refuse::Outcome;
 
 /// The end of a range whose end nobody knows.
-const UNKNOWN_END: u64 = i64::MAX as u64;
+pub(crate) const UNKNOWN_END: u64 = i64::MAX as u64;
 
 impl<S: Store> Control<S> {
     /// Who is to settle the attempt's push: its runner, or another one while that is not there.
     /// Each reminder asks the next, since not every machine reaches every remote.
-    pub(crate) async fn leave_settling(&self, look: &Look, tries: u32) -> Outcome<()> {
-        let Some(Stored { row, .. }) = &look.attempt else { return Ok(()) };
-        let Some(assignment) = self.assignment(look).await? else { return Ok(()) };
+    pub(crate) async fn leave_settling(&self, look: &Look, tries: u32) -> Outcome<Performed> {
+        let Some(Stored { row, .. }) = &look.attempt else { return Ok(Performed::Done) };
+        let Some(assignment) = self.assignment(look).await? else { return Ok(Performed::Done) };
         let mut present = self.present_runners(look).await?;
         let own = row.runner.filter(|own| present.contains(own) || present.is_empty());
         present.sort_unstable();
         let others = (!present.is_empty()).then(|| tries as usize % present.len());
         let runner = own.or_else(|| others.map(|turn| present[turn]));
-        if let Some(runner) = runner {
-            self.inner.mailboxes.leave(runner, Duty::Settle(Box::new(assignment)));
-        }
-        Ok(())
+        Ok(match runner {
+            Some(runner) => self.tell(runner, Duty::Settle(Box::new(assignment))),
+            None => Performed::Waits,
+        })
     }
 
     /// The runners whose presence is proven.

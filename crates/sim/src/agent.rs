@@ -228,8 +228,8 @@ impl Draft<'_> {
     fn meet_limit(&mut self, now: Timestamp) {
         self.names.push("meets its limit");
         let known = self.rng.permille(700);
-        let seconds = now.as_millis() / 1_000
-            + i64::try_from(self.rng.between(10, 2_400)).unwrap_or(60);
+        let seconds =
+            now.as_millis() / 1_000 + i64::try_from(self.rng.between(10, 2_400)).unwrap_or(60);
         self.print(&json!({
             "type": "rate_limit_event",
             "rate_limit_info": {"status": "rejected", "resetsAt": known.then_some(seconds)},

@@ -233,7 +233,8 @@ impl Oracle {
         let Some(number) = number.and_then(|number| number.parse().ok()) else { return };
         let name = (parent, AttemptNumber(number));
         if ledger.attempts.get(&name).is_some_and(|(phase, _)| rank(*phase) >= 3) {
-            self.sim.violate(2, format!("{} #{number} made a subtask after its end", short(parent)));
+            self.sim
+                .violate(2, format!("{} #{number} made a subtask after its end", short(parent)));
         }
     }
 

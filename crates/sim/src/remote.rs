@@ -312,7 +312,8 @@ impl Workspace for SimWorkspace {
         if let Some(oracle) = self.remote.oracle.get() {
             oracle.pushing(push);
         }
-        let said = self.remote.send(&tree.branch, push, Duration::from_millis(within.as_millis())).await;
+        let said =
+            self.remote.send(&tree.branch, push, Duration::from_millis(within.as_millis())).await;
         self.gate.step().await;
         Ok(said)
     }

@@ -98,9 +98,9 @@ impl Oracle {
             let inside = machine.inside();
             for sandbox in inside.boxes.values().filter(|sandbox| sandbox.is_alive()) {
                 let silent = self.sim.ms().saturating_sub(sandbox.printed_ms);
-                let row = rows.iter().find(|row| {
-                    (row.task, row.attempt.number) == (sandbox.task, sandbox.attempt)
-                });
+                let row = rows
+                    .iter()
+                    .find(|row| (row.task, row.attempt.number) == (sandbox.task, sandbox.attempt));
                 let judged = row.is_some_and(|row| {
                     row.attempt.phase == Phase::Running && row.attempt.held_since.is_none()
                 });
