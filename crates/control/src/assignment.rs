@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use belay_agent::Agent;
 use belay_api::port::{Assignment, Hello, Who, Work};
+use belay_kernel::publish::CommitId;
 use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
@@ -40,9 +41,7 @@ impl<S: Store> Control<S> {
             }
             _ => Plan::Same,
         };
-        // A new session begins with the base, whatever the last one left.
-        let same = before.as_ref().filter(|before| before.row.session == row.session);
-        let kept = same.and_then(|before| before.row.kept_commit);
+        let kept = self.kept_before(row).await?;
         Ok(Some(Assignment {
             who: who(row),
             session: row.session,
@@ -67,8 +66,24 @@ impl<S: Store> Control<S> {
         }))
     }
 
+    /// What the last attempt of the same session left of whom anything was kept: one whose machine
+    /// was lost left nothing. A new session begins with the base, whatever the last one left.
+    async fn kept_before(&self, row: &AttemptRow) -> Outcome<Option<CommitId>> {
+        for number in (1..row.attempt.number.0).rev() {
+            let before = self.row::<AttemptRow>((row.task, AttemptNumber(number))).await?;
+            match before.filter(|before| before.row.session == row.session) {
+                Some(before) if before.row.kept_commit.is_some() => {
+                    return Ok(before.row.kept_commit);
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
     /// What the task that this one continues has left.
-    async fn continued(&self, look: &Look) -> Outcome<Option<belay_kernel::publish::CommitId>> {
+    async fn continued(&self, look: &Look) -> Outcome<Option<CommitId>> {
         let Some(before) = look.spec.continues else { return Ok(None) };
         let Ok(before) = self.look(before).await else { return Ok(None) };
         Ok(before.attempt.and_then(|attempt| attempt.row.kept_commit))
@@ -170,7 +185,7 @@ impl<S: Store> Control<S> {
 
     async fn remember(&self, hello: &Hello) -> Outcome<()> {
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let row = RunnerRow {
                 id: hello.runner,
                 name: hello.name.as_str().into(),

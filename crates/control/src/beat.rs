@@ -19,7 +19,7 @@ const RUNNER_FENCE: &str = "runner";
 impl<S: Store> Control<S> {
     /// Renews the leases of a runner's attempts.
     pub(crate) async fn take_beat(&self, beat: port::Beat) -> Outcome<Vec<Beaten>> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let lease = self.lease(beat.runner, &self.settings().limits);
         let until = now.after(lease);
         let renewal = |who: &port::Who| Beat {
@@ -67,7 +67,7 @@ impl<S: Store> Control<S> {
             .collect();
         let ids: Vec<_> = both.iter().map(|(id, ..)| *id).collect();
         let sandboxes = self.store().load::<SandboxRow>(&ids).await?;
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let (mut commits, mut news) = (Vec::new(), Vec::new());
         for (row, (_, attempt, pulse)) in sandboxes.into_iter().zip(&both) {
             let Some(row) = row else { continue };

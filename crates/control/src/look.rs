@@ -125,7 +125,7 @@ impl<S: Store> Control<S> {
 
     /// A task, with the attempt of this number, or its last one.
     pub(crate) async fn look_at(&self, id: TaskId, number: Option<AttemptNumber>) -> Outcome<Look> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let Some(task) = self.row::<TaskRow>(id).await? else { return Err(unknown(id)) };
         let Some(spec) = self.row::<SpecRow>(id).await? else { return Err(unknown(id)) };
         let root = task.row.root;

@@ -14,7 +14,7 @@ use crate::refuse::Outcome;
 impl<S: Store> Control<S> {
     /// What is to become of sandboxes that a runner's providers have.
     pub(crate) async fn judge_present(&self, present: &[Present]) -> Outcome<Vec<Fate>> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let installation = self.store().installation();
         let label = |epoch| Label { installation: installation.id, epoch: Epoch(epoch) };
         let ids: Vec<_> = present.iter().map(|one| one.sandbox).collect();

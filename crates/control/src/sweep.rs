@@ -9,6 +9,7 @@ use belay_store::rows::{AttemptRow, SandboxRow, TaskRow};
 use belay_store::{
     Beat, Beaten, Commit, Due, Holder, LeaseAct, LeaseKind, LeaseWrite, Prune, Store,
 };
+use tokio::time::Instant;
 
 use crate::Control;
 use crate::refuse::Outcome;
@@ -41,7 +42,7 @@ impl<S: Store> Control<S> {
 
     /// The node is there. If no node was for a while, that silence is no one's fault but ours.
     async fn arrive(&self) -> Outcome<()> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let others = self.store().leases(LeaseKind::Node).await?;
         let last = others.iter().map(|lease| lease.beaten_at).max();
         let alone = others.iter().all(|lease| lease.until < now);
@@ -73,18 +74,20 @@ impl<S: Store> Control<S> {
 
     /// Renews the node's lease; a gap longer than it is time in which nothing could be judged.
     async fn stay_forever(&self) {
-        let mut last = self.inner.started_at;
+        let mut last = Instant::now();
         loop {
             tokio::time::sleep(duration(self.settings().limits.node_renewal)).await;
+            let begun = Instant::now();
             match self.stay(last).await {
-                Ok(now) => last = now,
+                Ok(()) => last = begun,
                 Err(refused) => tracing::warn!(?refused, "the node's lease was not renewed"),
             }
         }
     }
 
-    async fn stay(&self, last: Timestamp) -> Outcome<Timestamp> {
-        let now = self.store().now().await?;
+    async fn stay(&self, last: Instant) -> Outcome<()> {
+        let now = self.now().await?;
+        let others = self.store().leases(LeaseKind::Node).await?;
         let beat = Beat {
             holder: Holder::Node(self.inner.node),
             fence: self.inner.node.to_string(),
@@ -94,12 +97,18 @@ impl<S: Store> Control<S> {
         if !matches!(beaten.first(), Some(Beaten::Current { .. })) {
             self.store().commit(Commit::new().lease(self.node_lease(now))).await?;
         }
-        let gap = now.since(last);
+        // By our own clock: one that was set is not time in which we were down.
+        let gap = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let gap = Span::from_millis(gap);
         if gap > self.settings().limits.node_lease {
-            self.extend(gap).await?;
+            let ours = Holder::Node(self.inner.node);
+            let alone = others.iter().all(|lease| lease.holder == ours || lease.until < now);
+            if alone {
+                self.extend(gap).await?;
+            }
             self.nobody_heard(now);
         }
-        Ok(now)
+        Ok(())
     }
 
     async fn sweep_forever(&self) {
@@ -115,7 +124,7 @@ impl<S: Store> Control<S> {
 
     /// Looks at what is due; tells how much that was.
     pub(crate) async fn sweep_due(&self) -> Outcome<usize> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let due = self.store().take_due(now, HOLD, BATCH).await?;
         for one in &due {
             if let Err(refused) = self.look_into(one).await {
@@ -170,7 +179,7 @@ impl<S: Store> Control<S> {
     }
 
     async fn prune_once(&self) -> Outcome<()> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let prune = Prune {
             events_before: now.before(EVENTS_KEPT),
             requests_before: now.before(ANSWERS_KEPT),

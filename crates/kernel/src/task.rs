@@ -28,6 +28,7 @@ pub use step::step;
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Review {
     /// A person accepts or rejects it.
     #[default]
@@ -39,6 +40,7 @@ pub enum Review {
 /// What the next attempt begins with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Plan {
     /// A new session, with a tree from the base.
     Fresh,
@@ -51,6 +53,7 @@ pub enum Plan {
 /// What a blocked task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskBlocked))]
 pub enum Blocked {
     /// A question, for which the attempt is held.
     Held {
@@ -74,6 +77,7 @@ pub enum Blocked {
 /// Why a task failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskFailure))]
 pub enum Failure {
     /// For this cause.
     Cause(Cause),
@@ -110,6 +114,7 @@ impl Failure {
 /// The state of a task; each variant carries exactly its data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskState))]
 pub enum State {
     /// Waits for `run`.
     Pending {
@@ -182,6 +187,7 @@ impl State {
 /// Why a task is in its state: a stable code; the sentence is made from it and the state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskReason))]
 pub enum Reason {
     /// It was made so.
     Created,
@@ -210,6 +216,7 @@ pub enum Reason {
 /// What a person can ask of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Verb {
     /// Queue it.
     Run,

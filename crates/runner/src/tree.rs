@@ -44,11 +44,11 @@ const DIFF_LIMIT: usize = 8 << 20;
 /// All trees of a runner, below one directory.
 #[derive(Clone, Debug)]
 pub struct Trees {
-    root: PathBuf,
-    git: Git,
+    pub(crate) root: PathBuf,
+    pub(crate) git: Git,
 }
 
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> TreeError + '_ {
+pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> TreeError + '_ {
     move |source| TreeError::File { path: path.into(), source }
 }
 
@@ -115,7 +115,13 @@ impl Trees {
     /// Makes the session's tree, or finds it made.
     pub async fn prepare(&self, want: &TreeRequest) -> Result<Tree, TreeError> {
         if let Some(tree) = self.find(want.session)? {
-            return Ok(tree);
+            match want.kept {
+                Some(kept) if !self.leads_to(&tree, kept).await? => {
+                    self.have(&tree, kept).await?;
+                    self.set_aside(&tree, kept)?;
+                }
+                Some(_) | None => return Ok(tree),
+            }
         }
         let checked = self.git.ours(&self.root).args(["check-ref-format", "--branch"]);
         if want.branch.starts_with('-') || checked.arg(&want.branch).text().await.is_err() {
@@ -123,7 +129,7 @@ impl Trees {
         }
         let tree = self.locate(want).await?;
         let start = match want.kept {
-            Some(kept) => self.have(&tree, kept).await?,
+            Some(kept) => self.begin_from(&tree, kept).await?,
             None => tree.base,
         };
         let making = self.root.join("trees").join(format!(".making-{}", want.session));
@@ -278,7 +284,7 @@ impl Trees {
     }
 
     /// The commit, which is in the mirror or can be had from where the session publishes.
-    async fn have(&self, tree: &Tree, commit: CommitId) -> Result<CommitId, TreeError> {
+    pub(crate) async fn have(&self, tree: &Tree, commit: CommitId) -> Result<CommitId, TreeError> {
         if self.has(&tree.mirror, commit).await? {
             return Ok(commit);
         }

@@ -23,7 +23,7 @@ use belay_kernel::status::Group;
 use belay_kernel::task::{Reason, State};
 use belay_kernel::termination::Step;
 use belay_kernel::why::LivePath;
-use belay_kernel::{AttemptNumber, SessionId, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Cause, Limits, SessionId, Span, TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, SpecRow, TaskRow};
 use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
 
@@ -212,6 +212,11 @@ impl Oracle {
         if matches!(reason, Reason::Asked(_) | Reason::Requeued(_) | Reason::Created) {
             ledger.started.insert(id, 0);
         }
+        if reason == Reason::Retrying(Cause::UsageLimit)
+            && let Some(started) = ledger.started.get_mut(&id)
+        {
+            *started = started.saturating_sub(1); // a park uses no try
+        }
         if matches!((before, state), (Some((State::Claimed { .. }, _)), State::Running { .. })) {
             let started = ledger.started.entry(id).or_default();
             *started += 1;
@@ -358,12 +363,21 @@ impl Oracle {
     fn check_recovery(&self, up_ms: u64) {
         let knobs = &self.sim.knobs;
         let store_works = knobs.store_fails + knobs.store_loses == 0 || self.sim.is_calm();
-        if up_ms < 60_000 || !store_works {
+        if !store_works {
             return;
         }
-        let limit = self.sim.now().before(belay_kernel::Span::from_secs(60));
+        let limits = Limits::default();
+        let sweeps = Span::from_secs(60);
         for row in self.attempts().iter().filter(|row| row.attempt.may_act()) {
-            if row.attempt.lease_end < limit {
+            let length = match knobs.embedded && row.runner == Some(crate::world::FIRST) {
+                true => limits.attempt_lease_embedded,
+                false => limits.attempt_lease_remote,
+            };
+            let limit = self.sim.now().before(sweeps);
+            // A push is settled before its attempt is lost, for as long as that takes.
+            let publishing = matches!(row.attempt.phase, Phase::Publishing { .. });
+            let noticed = up_ms > length.as_millis() + sweeps.as_millis() && !publishing;
+            if noticed && row.attempt.lease_end < limit {
                 let name = format!("{} #{}", short(row.task), row.attempt.number);
                 self.sim.violate(14, format!("{name} acts a minute after its lease was over"));
             }

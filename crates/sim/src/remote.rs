@@ -34,6 +34,8 @@ struct Inside {
     fences: BTreeSet<CommitId>,
     /// Which machine has which commits.
     objects: BTreeSet<(usize, CommitId)>,
+    /// Which of them were kept of its own trees.
+    kept: BTreeSet<(usize, CommitId)>,
 }
 
 /// The remote, and the machines' trees.
@@ -115,6 +117,7 @@ impl Remote {
         let mut inside = self.inside();
         inside.trees.retain(|(on, _), _| *on != machine);
         inside.objects.retain(|(on, _)| *on != machine);
+        inside.kept.retain(|(on, _)| *on != machine);
     }
 
     /// Whether a commit is, or comes after, another one.
@@ -211,7 +214,11 @@ impl Remote {
     fn make(&self, machine: usize, want: &TreeRequest) -> Result<Tree, TreeError> {
         let mut inside = self.inside();
         if let Some(found) = inside.trees.get(&(machine, want.session)) {
-            return Ok(found.tree.clone());
+            let leads = |kept| kept == found.start || inside.kept.contains(&(machine, kept));
+            if want.kept.is_none_or(leads) {
+                return Ok(found.tree.clone());
+            }
+            self.sim.note(format_args!("machine {machine} sets an old tree aside"));
         }
         let Some(start) = inside.start(machine, want) else {
             return Err(want.kept.map_or(TreeError::NoRemote, TreeError::NotHere));
@@ -281,7 +288,12 @@ impl Workspace for SimWorkspace {
         if let Some(oracle) = self.remote.oracle.get() {
             oracle.kept(self.machine, tree.session, task, attempt);
         }
-        let made = self.remote.inside().save(self.machine, tree);
+        let made = {
+            let mut inside = self.remote.inside();
+            let made = inside.save(self.machine, tree);
+            inside.kept.insert((self.machine, made));
+            made
+        };
         self.gate.step().await;
         let moved = since.unwrap_or(tree.base) != made;
         Ok(Kept {

@@ -19,6 +19,9 @@ use crate::{Options, Planted};
 /// The wall clock when a world begins.
 const BEGIN_MS: i64 = 1_700_000_000_000;
 
+/// More steps than this no world takes that comes to rest.
+const MOST_STEPS: u64 = 5_000_000;
+
 /// What can fall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
@@ -231,7 +234,14 @@ impl Gate {
 
     /// One step. It does not come back from the one at which the process falls.
     pub(crate) async fn step(&self) {
-        self.sim.steps.fetch_add(1, Ordering::SeqCst);
+        let steps = self.sim.steps.fetch_add(1, Ordering::SeqCst);
+        if steps >= MOST_STEPS {
+            // Whoever goes round in circles while no time passes is not let through any more.
+            if steps == MOST_STEPS {
+                self.sim.violate(7, format!("{:?} goes round in circles", self.part));
+            }
+            return std::future::pending().await;
+        }
         let left = || self.paused_until.load(Ordering::SeqCst).saturating_sub(self.sim.ms());
         while left() > 0 && !self.sim.is_calm() {
             tokio::time::sleep(Duration::from_millis(left().min(1_000))).await;

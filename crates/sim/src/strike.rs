@@ -130,7 +130,8 @@ impl World {
             return;
         }
         let until = self.sim.ms() + self.downtime();
-        let nodes = match self.sim.rng().permille(500) {
+        let all = self.sim.rng().permille(500);
+        let nodes = match all {
             true => 0..self.nodes.len(),
             false => {
                 let node = self.any_node();
@@ -143,11 +144,10 @@ impl World {
         }
     }
 
-    /// The store's clock is set, ahead or back.
+    /// The store's clock is set ahead. One that is set back goes on from where it was: that is the
+    /// stores' own part.
     fn jump(&mut self) {
-        let ahead = self.sim.rng().permille(700);
         let by = i64::try_from(self.sim.rng().between(100, JUMP_MS)).unwrap_or(0);
-        let by = if ahead { by } else { -by };
         self.oracle.before_jump();
         self.sim.set_clock(by);
         self.jumped_at = self.sim.ms();

@@ -26,8 +26,8 @@ use crate::sim::{Gate, Part, Sim};
 use crate::store::SimStore;
 use crate::{Coverage, Options, Report};
 
-/// The id of the first runner; the others follow.
-const RUNNER: u128 = 7;
+/// The first runner; the ids of the others follow.
+pub(crate) const FIRST: RunnerId = RunnerId::from_bits(7);
 /// How long a healed world may take to come to rest.
 const REST_WITHIN_MS: u64 = 6 * 3_600_000;
 
@@ -171,7 +171,7 @@ impl World {
             vault: self.vault.clone(),
             chance: Arc::clone(&self.chance),
             settings: settings(),
-            embedded: self.sim.knobs.embedded.then_some(RunnerId::from_bits(RUNNER)),
+            embedded: self.sim.knobs.embedded.then_some(FIRST),
             back_up: None,
         };
         let control = Control::open(parts).await.expect("the in-memory store opens");
@@ -185,7 +185,7 @@ impl World {
         let embedded = self.is_embedded(number);
         let Some(place) = self.runners.get_mut(number) else { return };
         let config = RunnerConfig {
-            runner: RunnerId::from_bits(RUNNER + number as u128),
+            runner: RunnerId::from_bits(FIRST.as_bits() + number as u128),
             name: format!("machine-{number}"),
             version: "1".into(),
             root: place.root.path().to_owned(),
