@@ -96,7 +96,7 @@ impl World {
             max_attempts: Some(2),
             ..NewTask::default()
         };
-        let id = self.control.create("ada", new, None).await.unwrap().summary.id;
+        let id = self.control.create("ada", new).await.unwrap().summary.id;
         let run = self.claim(HERE).await.unwrap();
         let start = Start { token_hash: "h".into(), partial_output: false };
         self.control.start(run.who, start).await.unwrap();
