@@ -9,7 +9,9 @@ use belay_kernel::publish::CommitId;
 use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
-use belay_store::rows::{AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, Uncommitted};
+use belay_store::rows::{
+    AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, TaskRow, Uncommitted,
+};
 use belay_store::{Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, Query, Store, Stored};
 
 use crate::Control;
@@ -41,7 +43,7 @@ impl<S: Store> Control<S> {
             }
             _ => Plan::Same,
         };
-        let kept = self.kept_before(row).await?;
+        let kept = self.kept_before(row, plan).await?;
         Ok(Some(Assignment {
             who: who(row),
             session: row.session,
@@ -66,20 +68,23 @@ impl<S: Store> Control<S> {
         }))
     }
 
-    /// What the last attempt of the same session left of whom anything was kept: one whose machine
-    /// was lost left nothing. A new session begins with the base, whatever the last one left.
-    async fn kept_before(&self, row: &AttemptRow) -> Outcome<Option<CommitId>> {
-        for number in (1..row.attempt.number.0).rev() {
-            let before = self.row::<AttemptRow>((row.task, AttemptNumber(number))).await?;
-            match before.filter(|before| before.row.session == row.session) {
-                Some(before) if before.row.kept_commit.is_some() => {
-                    return Ok(before.row.kept_commit);
-                }
-                Some(_) => {}
-                None => break,
+    /// What was last kept in the attempt's session, by whichever task: one whose machine was lost
+    /// kept nothing. What is published again is the task's own. A new session begins with the
+    /// base, whatever the last one left.
+    async fn kept_before(&self, row: &AttemptRow, plan: Plan) -> Outcome<Option<CommitId>> {
+        let tasks = match plan {
+            Plan::Republish => vec![row.task],
+            Plan::Fresh | Plan::Same => {
+                let of = Query::<TaskRow>::first(MAX_BATCH).session(&[row.session]);
+                self.all(of).await?.iter().map(|stored| stored.row.task.id).collect()
             }
-        }
-        Ok(None)
+        };
+        let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).task(&tasks)).await?;
+        let before = attempts.into_iter().map(|stored| stored.row).filter(|before| {
+            let is_before = before.attempt.epoch < row.attempt.epoch;
+            is_before && before.session == row.session && before.kept_commit.is_some()
+        });
+        Ok(before.max_by_key(|row| row.attempt.epoch).and_then(|row| row.kept_commit))
     }
 
     /// What the task that this one continues has left.

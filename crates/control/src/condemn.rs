@@ -14,7 +14,7 @@ use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
 use belay_kernel::verdict::{Death, Ruling, judge};
 use belay_kernel::{
-    AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, Span, TaskId, Timestamp,
+    AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, Span, Switches, TaskId, Timestamp,
 };
 use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{Commit, Key, NewEvent, Query, Store};
@@ -96,6 +96,12 @@ impl<S: Store> Control<S> {
                     Some(until) => return self.rearm(look, Some(until.min(lease_end))).await,
                     None => reading,
                 },
+                // The runner may speak to another node, which has heard: that one is to judge.
+                Due::At(at) if reach == Reach::Awaited => {
+                    let soon = look.now.after(self.passed_on(1));
+                    let at = if attempt_due(look, switches) { at.min(soon) } else { at };
+                    return self.rearm(look, Some(at.min(lease_end))).await;
+                }
                 Due::At(at) => return self.rearm(look, Some(at.min(lease_end))).await,
                 Due::Never => return self.rearm(look, Some(lease_end)).await,
             }
@@ -208,7 +214,7 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         }
         if verdict.ruling.cause().is_some() && self.reach(look) == Reach::Awaited && !silent {
-            let again = look.now.after(limits.due_sweep);
+            let again = look.now.after(self.passed_on(1));
             self.store().rearm(key, stored.revision, Some(again)).await?;
             return Ok(Put::Done);
         }
@@ -257,12 +263,22 @@ impl<S: Store> Control<S> {
         let row = &look.task.row.task;
         match task::step(row, Some(&attempt.row.attempt), &event, look.now, &look.policy) {
             Disposition::Accept(next) => {
-                let note = EndNote { cause: Some(cause), message: None, fired };
+                let note = EndNote { cause: Some(cause), fired, ..EndNote::NONE };
                 self.put(self.draft(look, &next, &note)).await
             }
             Disposition::Ignore | Disposition::Deny(_) => self.put(only_sandbox()).await,
         }
     }
+}
+
+/// Whether a deadline of the attempt has passed, for whoever has heard its runner.
+fn attempt_due(look: &Look, switches: &Switches) -> bool {
+    let limits = &look.policy.limits;
+    look.attempt.as_ref().is_some_and(|stored| {
+        let attempt = &stored.row.attempt;
+        let due = deadline::due(attempt, &look.stream(), Reach::Heard, limits, switches, look.now);
+        matches!(due, Due::Passed(_))
+    })
 }
 
 /// Whether anything was seen that counts as work: what became of the tree is not known yet.

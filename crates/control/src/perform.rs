@@ -85,9 +85,9 @@ impl<S: Store> Control<S> {
         Ok(effects.len())
     }
 
-    /// When a node is to tell a runner that does not listen here. Drawn, so that it is not this one
-    /// each time.
-    fn passed_on(&self, tries: u32) -> Span {
+    /// After how long what this node cannot do is tried again, by it or another one. Drawn, so that
+    /// it is not this one each time.
+    pub(crate) fn passed_on(&self, tries: u32) -> Span {
         let most = if tries <= PASSED_ON { Span::from_secs(1) } else { patience(tries) };
         let drawn = u64::try_from(self.inner.chance.draw() & 0xFFFF).unwrap_or(0);
         Span::from_millis(100 + most.as_millis() * drawn / 0xFFFF)

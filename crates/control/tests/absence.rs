@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use belay_api::port::{Assignment, Beat, ClaimRequest, Duty, Hello, Left, Port, Report, Start};
-use belay_api::{Chance, NewTask};
+use belay_api::port::{
+    Assignment, Beat, ClaimRequest, Duty, Ending, Found, Hello, Left, Port, Report, Start, Stepped,
+};
+use belay_api::{Chance, NewTask, Stopping};
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{Push, PushOutcome};
-use belay_kernel::{InstallationId, RunnerId, Span, TaskId, Timestamp};
+use belay_kernel::receipt::TranscriptSeal;
+use belay_kernel::termination::{Step, Went};
+use belay_kernel::{Cause, InstallationId, RunnerId, Span, TaskId, Timestamp};
 use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
 
@@ -32,20 +36,25 @@ struct World {
     now: AtomicU64,
 }
 
+async fn node(store: &Memory, drawn: u64) -> Control<Memory> {
+    let control = Control::open(Parts {
+        store: store.clone(),
+        blobs: Blobs::in_memory(BlobLimits::default()),
+        vault: Arc::new(MemoryVault::default()),
+        chance: Arc::new(Counting(AtomicU64::new(drawn))),
+        settings: Settings { agent: "claude".into(), ..Settings::default() },
+        embedded: None,
+        back_up: None,
+    });
+    control.await.unwrap()
+}
+
 impl World {
     async fn new() -> Self {
         let store = Memory::new(InstallationId::from_bits(1), 1);
         store.set_now(Timestamp::from_millis(1_000_000));
-        let control = Control::open(Parts {
-            store: store.clone(),
-            blobs: Blobs::in_memory(BlobLimits::default()),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(Counting::default()),
-            settings: Settings { agent: "claude".into(), ..Settings::default() },
-            embedded: None,
-            back_up: None,
-        });
-        let world = Self { store, control: control.await.unwrap(), now: 1_000_000.into() };
+        let control = node(&store, 0).await;
+        let world = Self { store, control, now: 1_000_000.into() };
         world.join(HERE).await;
         world.join(THERE).await;
         world
@@ -163,5 +172,82 @@ fn what_a_lost_machine_has_is_given_up_and_its_task_goes_on_elsewhere() {
         let given_up = events.events.iter().find(|event| event.kind == "attempt.abandoned");
         let missing = given_up.map(|event| event.body["missing"][0].to_string());
         assert_eq!(missing.as_deref(), Some("\"4-9223372036854775807\""));
+    });
+}
+
+#[test]
+fn a_sandbox_that_is_gone_ends_with_what_it_is_missing_named() {
+    test(async {
+        let world = World::new().await;
+        let (id, run) = world.run().await;
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        // The runner does not know yet how much is durable; the sandbox had more than anybody has.
+        let missing = vec![(2, i64::MAX as u64)];
+        let lost = TranscriptSeal { length: 2, hash: String::new(), missing };
+        let mut step = Step::Kill;
+        while step != Step::Done {
+            let found = match step {
+                Step::SaveTranscript => Found::Transcript(lost.clone()),
+                _ => Found::Nothing,
+            };
+            let stepped = Stepped { step, went: Went::Done, found };
+            step = world.control.stepped(run.who, stepped).await.unwrap().step;
+        }
+        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let Stopping::Stopped { receipt } = stopping else { panic!("{stopping:?}") };
+        let seal = receipt.receipt.transcript.unwrap();
+        assert_eq!((seal.length, seal.missing), (4, vec![(4, i64::MAX as u64)]));
+    });
+}
+
+#[test]
+fn a_stop_reaches_a_runner_that_listens_to_another_node() {
+    test(async {
+        let world = World::new().await;
+        let other = node(&world.store, 1_000).await;
+        let (id, run) = world.run().await;
+        let listening = other.clone();
+        let heard = tokio::spawn(async move {
+            loop {
+                let duties = listening.duties(HERE, Span::from_secs(20)).await.unwrap();
+                let ends = |duty: &Duty| matches!(duty, Duty::End(of) if of.who == run.who);
+                if duties.iter().any(ends) {
+                    return;
+                }
+            }
+        });
+        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        for _ in 0..20 {
+            world.set_ahead(Span::from_millis(500));
+            for node in [&world.control, &other] {
+                let _ = tokio::time::timeout(Duration::from_millis(250), node.tend()).await;
+            }
+        }
+        assert!(heard.is_finished(), "ten seconds are enough");
+    });
+}
+
+#[test]
+fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
+    test(async {
+        let world = World::new().await;
+        let (id, run) = world.run().await;
+        let ending = Ending::Failed {
+            cause: Cause::UsageLimit,
+            message: "used up".into(),
+            resets_at: None,
+            conversation_lost: false,
+            left: Left { changed: true, summary: None },
+        };
+        world.control.end(run.who, ending).await.unwrap();
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+        world.pass(Span::from_mins(31)).await;
+        let new = NewTask { prompt: "Mend more".into(), ..NewTask::default() };
+        let next = world.control.create("ada", new, None).await.unwrap().summary.id;
+        let first = world.claim(THERE).await.expect("one goes first").who.task;
+        assert_eq!(world.claim(THERE).await, None, "and the other waits for how that goes");
+        world.control.stop("ada", first, Duration::ZERO, None).await.unwrap();
+        let second = world.claim(THERE).await.expect("it may go now");
+        assert!(second.who.task != first && [id, next].contains(&second.who.task));
     });
 }

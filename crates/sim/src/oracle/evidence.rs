@@ -17,6 +17,9 @@ const HEALED_MS: u64 = 180_000;
 /// How much longer than its limit silence may last: a sweep, a beat and the report before it.
 const SLACK_MS: u64 = 60_000;
 
+/// How long a commit takes at most.
+const SLOW_MS: u64 = 4_000;
+
 /// What was seen of living attempts, and when, in the world's time.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -77,7 +80,9 @@ impl Oracle {
                 _ => None,
             };
             let silent = last.map(|last| Span::from_millis(now - last));
-            if let Some(silent) = silent.filter(|silent| *silent < fired.allowed) {
+            // What arrives is as old as its arrival; its commit may be a little slow.
+            let slow = Span::from_millis(SLOW_MS);
+            if let Some(silent) = silent.filter(|silent| silent.plus(slow) < fired.allowed) {
                 let (name, clock) = (format!("{} #{}", short(name.0), name.1), fired.clock);
                 self.sim.violate(6, format!("{name} is condemned ({clock:?}) after {silent}"));
             }
