@@ -8,7 +8,7 @@ use belay_kernel::fence::Intent;
 use belay_kernel::retry::{Failure, Jitter, Progress};
 use belay_kernel::sandbox::{self, Exit};
 use belay_kernel::task::{self, Event, Hold, SuccessFacts};
-use belay_kernel::{Cause, Disposition, question};
+use belay_kernel::{Disposition, question};
 use belay_store::rows::{AttemptRow, QuestionRow, RemarkRow, SandboxRow, Speaker};
 use belay_store::{Commit, Document, List, NewEvent, Store};
 use serde_json::json;
