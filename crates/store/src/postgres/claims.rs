@@ -105,7 +105,8 @@ async fn turn(
     group: &[Asked],
 ) -> Result<(Vec<Judged>, Result<Vec<Committed>, Broken>), Trouble> {
     let client = link.client().await?;
-    let (begun, heads) = tokio::join!(client.batch_execute(link.begin()), heads(&client, group));
+    let (begun, heads) =
+        tokio::join!(client.batch_execute(link.begin_to_write()), heads(&client, group));
     begun?;
     let judged = match heads {
         Ok(rows) => judge(&client, &rows, group).await,
@@ -119,11 +120,8 @@ async fn turn(
         }
     };
     let commits: Vec<&Commit> = judged.iter().flat_map(|one| &one.commits).collect();
-    let known = match batch::lock(&client, &commits).await {
-        Ok(known) => known,
-        Err(trouble) => return Link::close(&client, Err(trouble)).await,
-    };
-    match batch::finish(&client, &commits, known).await {
+    // What was just read is hardly ever changed by now; if it is, revisions tell.
+    match batch::commit_begun(link, &client, &commits).await {
         Ok(answers) => Ok((judged, Ok(answers))),
         Err(Broken::Trouble(trouble)) => Err(trouble),
         Err(broken) => Ok((judged, Err(broken))),

@@ -22,8 +22,9 @@ const BATCH: usize = 512;
 /// So many transactions at once. What a transaction costs is mostly its statements, not its rows:
 /// few large ones are better than many small ones. The second one works while the first is synced.
 const COMMITTERS: usize = 2;
-/// Whoever finds another transaction under way waits for company. A caller alone never waits.
-const LINGER: Duration = Duration::from_millis(1);
+/// Whoever finds another transaction under way waits for company: until that one is done, but no
+/// longer than this, because while it is synced there is time to work. A caller alone never waits.
+const LINGER: Duration = Duration::from_millis(4);
 /// A decision that finds a row where there was none looks again, at most so often.
 const RACES: usize = 5;
 
@@ -42,16 +43,17 @@ impl Committers {
     pub(super) fn start(link: Arc<Link>, bell: Arc<Notify>) -> Self {
         let (queue, jobs) = mpsc::channel(4_096);
         let jobs = Arc::new(Mutex::new(jobs));
-        let busy = Arc::new(AtomicUsize::new(0));
+        let (busy, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let mut tasks = JoinSet::new();
         for _ in 0..COMMITTERS {
             let (link, jobs, bell) = (Arc::clone(&link), Arc::clone(&jobs), Arc::clone(&bell));
-            let busy = Arc::clone(&busy);
+            let (busy, over) = (Arc::clone(&busy), Arc::clone(&over));
             tasks.spawn(async move {
-                while let Some(group) = gather(&jobs, &busy).await {
+                while let Some(group) = gather(&jobs, &busy, &over).await {
                     busy.fetch_add(1, Ordering::SeqCst);
                     serve(&link, group).await;
                     busy.fetch_sub(1, Ordering::SeqCst);
+                    over.notify_waiters();
                     bell.notify_one();
                 }
             });
@@ -67,11 +69,16 @@ impl Committers {
 }
 
 /// The first job that waits, and whatever else does.
-async fn gather(jobs: &Mutex<mpsc::Receiver<Job>>, busy: &AtomicUsize) -> Option<Vec<Job>> {
+async fn gather(
+    jobs: &Mutex<mpsc::Receiver<Job>>,
+    busy: &AtomicUsize,
+    over: &Notify,
+) -> Option<Vec<Job>> {
     let mut jobs = jobs.lock().await;
     let first = jobs.recv().await?;
+    let over = over.notified();
     if busy.load(Ordering::SeqCst) > 0 {
-        tokio::time::sleep(LINGER).await;
+        let _ = tokio::time::timeout(LINGER, over).await;
     }
     let mut count = first.commits.len();
     let mut group = vec![first];
