@@ -85,9 +85,8 @@ fn guards(known: &Known, left: &Left<'_>) -> BTreeMap<usize, Statement> {
     }
     let guard = |(rank, (table, rows)): (usize, (&'static Table, BTreeMap<&Key, Revision>))| {
         let mut args = batch::key_args(table, rows.keys().copied());
-        args.push(Arg::Ints(rows.values().map(|revision| Some(batch::int(*revision))).collect()));
-        let there = rows.values().filter(|revision| **revision != ABSENT).count();
-        args.push(Arg::int(i64::try_from(there).unwrap_or(i64::MAX)));
+        let there = rows.values().filter(|revision| **revision != ABSENT);
+        args.push(Arg::Ints(there.map(|revision| Some(batch::int(*revision))).collect()));
         (rank, Statement::new(&table.many.guard, args))
     };
     tables.into_iter().map(guard).collect()
