@@ -38,8 +38,8 @@ const BATCH: usize = 500;
 impl Bare {
     fn told(commit: Spans, row_us: f64) -> Self {
         println!(
-            "  baseline, commits of one row: p50 {:.2?}, p99 {:.2?}; rows by the {BATCH}: {row_us:.1} \
-             µs of CPU each",
+            "  baseline, commits of one row: p50 {:.2?}, p99 {:.2?}; rows by the {BATCH}: \
+             {row_us:.1} µs of CPU each",
             commit.p50, commit.p99
         );
         Self { commit, row_us }
