@@ -4,9 +4,9 @@ use belay_api::{
     AttemptView, ChildView, Code, ListTasks, Problem, QuestionView, ReceiptView, TaskPage,
     TaskSummary, TaskView,
 };
-use belay_kernel::TaskId;
+use belay_kernel::{TaskId, Timestamp};
 use belay_kernel::attempt::Phase;
-use belay_kernel::receipt::{self, Receipt, TranscriptSeal};
+use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
 use belay_store::rows::{AttemptRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow};
@@ -173,7 +173,15 @@ impl<S: Store> Control<S> {
         let of_task = Query::<AttemptRow>::first(MAX_BATCH).task(&[look.task.row.task.id]);
         let attempts = self.all(of_task).await?;
         let state = &look.task.row.task.state;
-        Ok(receipt::standing(state, attempts.iter().map(|row| &row.row.attempt)))
+        let standing = receipt::standing(state, attempts.iter().map(|row| &row.row.attempt));
+        Ok(match (standing, &look.attempt) {
+            // What is frozen can do nothing, but it is not gone.
+            (receipt::Standing::Stopped, Some(attempt)) if look.is_frozen() => {
+                let lease_end = attempt.row.attempt.lease_end;
+                receipt::Standing::Stopping(vec![Pending::Proof { lease_end }])
+            }
+            (standing, _) => standing,
+        })
     }
 
     /// Whether the end of the transcript is still being fetched, within its limit.
@@ -187,7 +195,8 @@ impl<S: Store> Control<S> {
     pub(crate) fn receipt_of(&self, look: &Look) -> ReceiptView {
         let task = &look.task.row.task;
         let row = look.attempt.as_ref().map(|stored| &stored.row);
-        let stopped = row.filter(|row| row.ending_at.is_some_and(|at| at >= task.since));
+        let since = |at: Option<Timestamp>| at.is_some_and(|at| at >= task.since);
+        let stopped = row.filter(|row| since(row.ending_at) || since(row.proven_at));
         let proof = row.and_then(|row| match row.attempt.phase {
             Phase::Ended(_, proof) => Some(proof),
             _ => None,

@@ -73,6 +73,7 @@ impl Machine {
             session: SESSION,
             base: Some(Base::Path(self.base())),
             from: None,
+            beside: None,
             branch: format!("belay/{TASK}"),
             dirty: Dirty::Refuse,
             kept: None,
