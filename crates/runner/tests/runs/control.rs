@@ -28,8 +28,6 @@ pub(crate) struct Row {
     pub(crate) reports: usize,
     answer: Option<(QuestionId, String)>,
     delivered: Vec<QuestionId>,
-    /// What stands in the way of settling its push.
-    pub(crate) blocked: Option<String>,
 }
 
 impl Row {
@@ -220,7 +218,6 @@ impl Port for Control {
                     reports: 0,
                     answer: None,
                     delivered: Vec::new(),
-                    blocked: None,
                 };
                 state.rows.insert(assignment.who, row);
             }
@@ -335,10 +332,7 @@ impl Port for Control {
     }
 
     async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
-        self.call("unsettled", |state| {
-            state.rows.get_mut(&who).ok_or(PortError::Gone)?.blocked = Some(why);
-            Ok(())
-        })
+        self.call("unsettled", |_| Ok(drop((who, why))))
     }
 
     async fn forgot(&self, _: RunnerId, session: SessionId) -> Result<(), PortError> {
