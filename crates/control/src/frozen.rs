@@ -64,8 +64,8 @@ impl<S: Store> Control<S> {
         }
     }
 
-    /// Ends the sandbox that the session of an attempt keeps frozen: the session is stopped, and the
-    /// attempt's termination goes on where it was left.
+    /// Ends the sandbox that the session of an attempt keeps frozen: the session is stopped, and
+    /// the attempt's termination goes on where it was left.
     pub(crate) async fn end_frozen(&self, look: &Look, reason: StopReason) -> Outcome<()> {
         let mut look = look.clone();
         for _ in 0..TRIES {

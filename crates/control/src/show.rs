@@ -4,11 +4,11 @@ use belay_api::{
     AttemptView, ChildView, Code, ListTasks, Problem, QuestionView, ReceiptView, TaskPage,
     TaskSummary, TaskView,
 };
-use belay_kernel::{TaskId, Timestamp};
 use belay_kernel::attempt::Phase;
 use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
+use belay_kernel::{TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow};
 use belay_store::{After, MAX_BATCH, Name, Query, Store, Stored};
 

@@ -190,11 +190,8 @@ fn terminated(look: &Look, row: &SandboxRow) -> SandboxRow {
 fn rest(look: &Look, row: &SessionRow, attempt: &AttemptRow) -> SessionRow {
     let mut session = row.session;
     if session.epoch == attempt.attempt.epoch {
-        session = session::Session {
-            attempt: session::Attempt::None,
-            tree: Tree::Saved,
-            ..session
-        };
+        session =
+            session::Session { attempt: session::Attempt::None, tree: Tree::Saved, ..session };
     }
     let Some(sandbox) = attempt.sandbox else { return SessionRow { session, ..row.clone() } };
     let state = &look.task.row.task.state;

@@ -40,20 +40,28 @@ impl<S: Store> Control<S> {
         let mut sentences = sentences(&look, &why, &clocks, verdict.as_deref());
         if let Standing::Stopping(pending) = self.standing(&look).await? {
             for one in pending {
-                sentences.insert(1, match one {
-                    Pending::Proof { .. } => {
-                        "The stop waits for the proof that its processes are gone.".to_owned()
-                    }
-                    Pending::Publish => "The stop waits for what became of its push.".to_owned(),
-                });
+                sentences.insert(
+                    1,
+                    match one {
+                        Pending::Proof { .. } => {
+                            "The stop waits for the proof that its processes are gone.".to_owned()
+                        }
+                        Pending::Publish => {
+                            "The stop waits for what became of its push.".to_owned()
+                        }
+                    },
+                );
             }
         }
         if why.waits_for.contains(&WaitsFor::Worker) && !self.is_served(&look).await? {
             let role = look.task.row.role.as_str();
-            sentences.insert(1, format!(
-                "No runner works for the role `{role}`: give it workers in [roles.{role}], and \
+            sentences.insert(
+                1,
+                format!(
+                    "No runner works for the role `{role}`: give it workers in [roles.{role}], and \
                  start the server again."
-            ));
+                ),
+            );
         }
         for other in self.dependencies(id).await?.rows {
             let (other, state) = (other.row.task.id, other.row.task.state);

@@ -311,9 +311,8 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
     /// How many workers of a role have nothing to do.
     fn free(&self, role: &str) -> u32 {
         let drivers = self.drivers.iter();
-        let busy = drivers.filter(|((_, part), driver)| {
-            *part == Part::Attempt && driver.role == role
-        });
+        let busy =
+            drivers.filter(|((_, part), driver)| *part == Part::Attempt && driver.role == role);
         let busy = u32::try_from(busy.count()).unwrap_or(u32::MAX);
         self.shared.config.workers.get(role).map_or(0, |count| count.saturating_sub(busy))
     }

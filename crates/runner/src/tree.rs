@@ -365,7 +365,8 @@ impl Trees {
 fn is_plain_branch(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
     let parts = || name.split('/');
-    name.chars().all(plain) && parts().all(|part| !part.is_empty() && !part.starts_with('-'))
+    name.chars().all(plain)
+        && parts().all(|part| !part.is_empty() && !part.starts_with('-'))
         && name != "HEAD"
 }
 

@@ -93,8 +93,8 @@ pub(crate) fn wall_clock() -> belay_kernel::Timestamp {
 #[derive(Debug)]
 pub(crate) struct Steady(std::sync::Mutex<Shown>);
 
-/// How far the clock behind may be ahead and still be believed at once, in milliseconds: further, it
-/// was set.
+/// How far the clock behind may be ahead and still be believed at once, in milliseconds: further,
+/// it was set.
 const BELIEVED_MS: i64 = 1_000;
 /// A clock that was set forward is caught up with by one part in so many: no limit that is waited
 /// for is noticeably shorter by it.

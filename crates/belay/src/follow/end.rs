@@ -1,6 +1,7 @@
 //! The end of a followed task: how it ended, in whose words, and what can be done next.
 
-use belay_api::TaskView;
+use belay_api::{AttemptView, TaskView};
+use belay_kernel::publish::Publish;
 use belay_kernel::task::Failure;
 use belay_kernel::{Cause, TaskId};
 
@@ -28,7 +29,8 @@ fn lines(task: &TaskView, palette: Palette) -> Vec<String> {
     let said = task.summary_text.as_deref().map(str::trim).filter(|said| !said.is_empty());
     field("summary", said.map(clean).unwrap_or_default());
     field("used", used(task));
-    let branch = task.branch.as_deref().filter(|_| task.repository.is_some());
+    let pushed = |view: &AttemptView| matches!(view.attempt.publish, Publish::Pushed(_));
+    let branch = task.branch.as_deref().filter(|_| task.attempt_list.iter().any(pushed));
     field("branch", branch.map(clean).unwrap_or_default());
     if let Some(question) = open_question(task).filter(|_| summary.state == "BLOCKED") {
         field("question", question_lines(question));
@@ -127,7 +129,10 @@ mod tests {
         let id = TaskId::from_bits(7);
         for cause in Cause::ALL {
             let text = next("FAILED", Some(Failure::Cause(*cause)), Some(*cause), id);
-            assert!(text.contains(&format!("belay logs {id}")) || text.contains("belay"), "{cause}");
+            assert!(
+                text.contains(&format!("belay logs {id}")) || text.contains("belay"),
+                "{cause}"
+            );
             assert!(text.contains(&id.to_string()), "{cause}: {text}");
         }
         for state in ["READY", "BLOCKED", "TIMED_OUT", "BUDGET_EXCEEDED", "CANCELLED"] {

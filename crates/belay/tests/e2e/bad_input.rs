@@ -126,6 +126,9 @@ fn ids_and_moves_that_do_not_fit() {
     for verb in ["show", "why", "stop", "retry", "resume", "logs", "diff", "accept", "rm"] {
         check(&world, &[verb, "zzzzzzzzzzzzzzzz"], 3, "no task");
     }
+    for id in ["z!z", "z/z", "../tasks", "z z", "ä"] {
+        check(&world, &["stop", id], 2, "is not the id of a task, nor the start of one");
+    }
     let mut ids = Vec::new();
     // Of 40 ids two begin with the same letter: there are only 32.
     for _ in 0..40 {

@@ -1,5 +1,5 @@
-//! `--keep-alive`: an agent that has done its part is frozen, and the same process goes on when more
-//! is asked of it, also after the server was killed; a stop or a removal ends it.
+//! `--keep-alive`: an agent that has done its part is frozen, and the same process goes on when
+//! more is asked of it, also after the server was killed; a stop or a removal ends it.
 
 use std::fs;
 use std::path::Path;

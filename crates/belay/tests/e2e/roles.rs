@@ -15,9 +15,8 @@ fn a_role_has_its_own_workers_and_takes_no_others() {
     let reviewers = [start("reviewer"), start("reviewer"), start("reviewer")];
     let (busy, waits) = (start("default"), start("default"));
     let unserved = start("nobody");
-    let running = |tasks: &[String]| {
-        tasks.iter().filter(|task| world.state(task) == "RUNNING").count()
-    };
+    let running =
+        |tasks: &[String]| tasks.iter().filter(|task| world.state(task) == "RUNNING").count();
     wait_for("every worker works", || {
         running(&reviewers) == 2 && running(&[busy.clone(), waits.clone()]) == 1
     });

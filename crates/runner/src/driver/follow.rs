@@ -80,8 +80,7 @@ pub(super) async fn live<C: Port, P: Provider, W: Workspace>(
         let (items, reported) = mpsc::channel(AHEAD);
         let provider = attempt.provider()?;
         let work = &attempt.assignment.work;
-        let stays =
-            work.keep_alive && run.agent.takes_turns() && provider.capabilities().pause;
+        let stays = work.keep_alive && run.agent.takes_turns() && provider.capabilities().pause;
         let follow = Follow {
             attempt,
             provider,

@@ -149,8 +149,8 @@ async fn told_in_time(orders: &mut mpsc::Receiver<Order>) -> Option<Box<Assignme
     }
 }
 
-/// Ends an attempt whose push is under way, and waits for the remote's own answer to it. A push that
-/// is cut off may still land, and only a second push makes that impossible, which a remote may
+/// Ends an attempt whose push is under way, and waits for the remote's own answer to it. A push
+/// that is cut off may still land, and only a second push makes that impossible, which a remote may
 /// refuse; one that was answered is known. What is not answered in time is settled by whoever is
 /// told to.
 async fn await_push<C: Port, P: Provider, W: Workspace>(
