@@ -76,9 +76,8 @@ impl Agent {
     /// Whether its process can stay after a turn and be given another one.
     pub const fn takes_turns(self) -> bool {
         match self {
-            Self::Claude => true,
-            Self::Codex
-            | Self::Gemini
+            Self::Claude | Self::Codex => true,
+            Self::Gemini
             | Self::OpenCode
             | Self::Copilot
             | Self::Cursor
