@@ -8,6 +8,7 @@ use belay_kernel::attempt::Phase;
 use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
+use belay_kernel::termination::Step;
 use belay_kernel::{TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow};
 use belay_store::{After, MAX_BATCH, Name, Query, Store, Stored};
@@ -184,12 +185,14 @@ impl<S: Store> Control<S> {
         })
     }
 
-    /// Whether the end of the transcript is still being fetched, within its limit.
-    pub(crate) fn transcript_open(&self, look: &Look) -> bool {
+    /// Whether the end of the transcript is still being fetched, or the tree being saved, within
+    /// the limit for that: the receipt that is given first is the one that is given ever after.
+    pub(crate) fn is_being_saved(&self, look: &Look) -> bool {
         let Some(row) = look.attempt.as_ref().map(|stored| &stored.row) else { return false };
         let tail = look.policy.limits.transcript_tail;
         let waited = row.proven_at.is_some_and(|at| look.now.since(at) > tail);
-        row.ending_at.is_some() && row.transcript_hash.is_none() && !waited
+        let saved = row.termination.is_some_and(|saga| saga.step > Step::SaveTree);
+        row.ending_at.is_some() && !saved && !waited
     }
 
     pub(crate) fn receipt_of(&self, look: &Look) -> ReceiptView {

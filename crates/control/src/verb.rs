@@ -305,7 +305,7 @@ impl<S: Store> Control<S> {
                 Err(illegal(&state, state.verbs()).into())
             }
             Standing::Stopping(pending) => Ok(Stopping::Stopping { pending }),
-            Standing::Stopped if self.transcript_open(&look) => {
+            Standing::Stopped if self.is_being_saved(&look) => {
                 Ok(Stopping::Stopping { pending: Vec::new() })
             }
             Standing::Stopped => {

@@ -6,7 +6,7 @@ use belay_api::port::{Ending, Left, Port, Start};
 use belay_kernel::attempt::Phase;
 use belay_kernel::task::Plan;
 use belay_kernel::{Cause, QuestionId, Span};
-use belay_sandbox::{Error, Provider, Refusal};
+use belay_sandbox::{Error, Probe, Provider, Refusal};
 use tokio::sync::mpsc;
 
 use super::attempt::{Attempt, Halt};
@@ -243,14 +243,16 @@ async fn thaw<C: Port, P: Provider, W: Workspace>(
     decided: &Decided,
 ) -> Result<(), Halt> {
     let began = attempt.files.is_started() || attempt.assignment.phase == Phase::Running;
-    match provider.end(attempt.fence.sandbox).await {
-        Ok(None) => {}
-        Ok(Some(_)) if began => return Ok(()),
-        Ok(Some(_)) | Err(Error::Refused(Refusal::NotFound { .. })) => {
-            let cause = if began { Cause::Lost } else { Cause::Infrastructure };
-            return Err(Halt::failed(cause, "the sandbox that was kept is gone"));
+    let patience = attempt.assignment.limits.health_probe;
+    match provider.probe(attempt.fence.sandbox, patience).await {
+        Probe::Healthy => {}
+        // Whatever it still said is read, and how it ended.
+        Probe::Gone if began => return Ok(()),
+        Probe::Gone => {
+            let why = "the sandbox that was kept is gone";
+            return Err(Halt::failed(Cause::Infrastructure, why));
         }
-        Err(error) => return Err(Halt::sandbox(&error)),
+        Probe::Unknown { why } => return Err(Halt::failed(Cause::Infrastructure, why)),
     }
     if !began {
         attempt.files.clear_words().map_err(|error| Halt::file(&error))?;

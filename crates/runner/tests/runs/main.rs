@@ -450,7 +450,9 @@ async fn an_agent_whose_sandbox_is_lost_is_not_run_a_second_time() {
 
 #[tokio::test]
 async fn a_stop_that_finds_a_push_under_way_makes_sure_that_it_never_lands() {
-    let world = World::new();
+    let mut world = World::new();
+    // So long the remote's own answer is waited for.
+    world.limits.publish = Span::from_secs(1);
     let remote = world.path("remote.git");
     git(&world.path(""), &["clone", "--quiet", "--bare", "base", "remote.git"]);
     let (first, gate) = (world.path("first"), world.path("gate"));
