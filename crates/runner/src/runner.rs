@@ -16,7 +16,7 @@ use std::sync::Arc;
 use belay_api::Chance;
 use belay_api::port::{Assignment, ClaimRequest, Duty, Hello, Port, PortError, Who};
 use belay_kernel::{SessionId, Span};
-use belay_sandbox::Provider;
+use belay_sandbox::{Moment, Provider};
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
@@ -25,7 +25,7 @@ use crate::beat::beat;
 use crate::board::Board;
 use crate::config::RunnerConfig;
 use crate::driver::{self, Order};
-use crate::shared::{Backoff, Shared, duration};
+use crate::shared::{Backoff, Moments, Shared, duration};
 use crate::sweep::{forget, sweep};
 use crate::workspace::Workspace;
 
@@ -58,7 +58,12 @@ enum Event {
         duties: Result<Vec<Duty>, PortError>,
         began: Instant,
     },
-    Claimed(Result<Vec<Assignment>, PortError>),
+    Claimed {
+        claimed: Result<Vec<Assignment>, PortError>,
+        /// Each provider's clock, read before the claim was sent: the leases of what it brought
+        /// are counted from there.
+        asked: Moments,
+    },
     /// Control does not know this runner any more.
     Forgotten,
     Drove,
@@ -176,13 +181,15 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 tracing::warn!(%error, "duties could not be heard");
                 self.hear_later();
             }
-            Some(Event::Claimed(Ok(assignments))) => {
+            Some(Event::Claimed { claimed: Ok(assignments), asked }) => {
                 for assignment in assignments {
-                    self.start(assignment);
+                    let moment = asked.get(&assignment.work.provider);
+                    let until = moment.map(|moment| moment.after(assignment.lease));
+                    self.start_until(assignment, until);
                 }
                 self.claim_next();
             }
-            Some(Event::Claimed(Err(error))) => {
+            Some(Event::Claimed { claimed: Err(error), .. }) => {
                 // The next round of claims comes by itself.
                 self.to_claim.clear();
                 tracing::warn!(%error, "a claim failed");
@@ -304,7 +311,8 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
         let shared = Arc::clone(&self.shared);
         self.spawn(Errand::Claim, async move {
             let ask = ClaimRequest { runner: shared.config.runner, role, slots };
-            Event::Claimed(shared.port.claim(ask).await)
+            let asked = shared.moments();
+            Event::Claimed { claimed: shared.port.claim(ask).await, asked }
         });
     }
 
@@ -366,8 +374,13 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
     }
 
     fn start(&mut self, assignment: Assignment) {
+        self.start_until(assignment, None);
+    }
+
+    /// Starts a driver for an attempt whose lease lasts until then, if that is known.
+    fn start_until(&mut self, assignment: Assignment, until: Option<Moment>) {
         let (key, role) = ((assignment.who, Part::Attempt), assignment.role.clone());
-        self.drive(key, role, |shared, orders| driver::drive(shared, assignment, orders));
+        self.drive(key, role, |shared, orders| driver::drive(shared, assignment, orders, until));
     }
 
     /// Starts a driver, unless there is one.

@@ -24,9 +24,10 @@ use belay_api::port::{Assignment, Port};
 use belay_kernel::attempt::Phase;
 use belay_kernel::publish::Publish;
 use belay_kernel::{QuestionId, Span};
-use belay_sandbox::Provider;
+use belay_sandbox::{Moment, Provider};
 use tokio::sync::mpsc;
 
+use crate::board::Standing;
 use crate::shared::{Shared, duration, sleep};
 use crate::workspace::Workspace;
 use attempt::{Attempt, Halt};
@@ -54,10 +55,11 @@ pub(crate) async fn drive<C: Port, P: Provider, W: Workspace>(
     shared: Arc<Shared<C, P, W>>,
     mut assignment: Assignment,
     mut orders: mpsc::Receiver<Order>,
+    until: Option<Moment>,
 ) {
     match assignment.phase {
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
-            match act_until_told(&shared, &assignment, &mut orders).await {
+            match act_until_told(&shared, &assignment, &mut orders, until).await {
                 Some(told) => assignment = *told,
                 None => return,
             }
@@ -91,11 +93,14 @@ async fn act_until_told<C: Port, P: Provider, W: Workspace>(
     shared: &Arc<Shared<C, P, W>>,
     assignment: &Assignment,
     orders: &mut mpsc::Receiver<Order>,
+    until: Option<Moment>,
 ) -> Option<Box<Assignment>> {
     let attempt = Attempt::new(shared, assignment);
     let (hand, answers) = mpsc::channel(16);
     {
-        let ticket = shared.board.enter(assignment.who, attempt.fence, &assignment.work.provider);
+        let standing = until.map_or(Standing::Unknown, Standing::Until);
+        let provider = &assignment.work.provider;
+        let ticket = shared.board.enter(assignment.who, attempt.fence, provider, standing);
         let acting = act::act(&attempt, &ticket, answers);
         tokio::pin!(acting);
         let halt = loop {
