@@ -370,8 +370,8 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
 }
 
 /// A subtask works on its parent's repository, unless it names another, and begins with its
-/// parent's last commit: with what the parent's last attempt left, or, while that still runs, with what is
-/// committed in its tree when the subtask begins.
+/// parent's last commit: with what the parent's last attempt left, or, while that still runs, with
+/// what is committed in its tree when the subtask begins.
 fn subtask_spec(birth: &Birth, parent: &Look) -> SpecRow {
     let asked = &birth.spec;
     let repository = asked.repository.clone().or(parent.spec.repository.clone());

@@ -53,7 +53,7 @@ impl<S: Store> Control<S> {
             publish: row.attempt.publish,
             termination: row.termination,
             work: self.work(look).await?,
-            prompt: self.prompt(look, before.as_ref()).await?,
+            prompt: self.prompt(look, self.spoke_last(look, before.as_ref()).await?).await?,
             conversation: look
                 .session
                 .as_ref()
@@ -129,10 +129,28 @@ impl<S: Store> Control<S> {
         Ok(values)
     }
 
-    async fn prompt(
+    /// The last attempt before this one whose agent was told anything: one that ended before it
+    /// could start has heard nothing, and what is new for it is new still.
+    async fn spoke_last(
         &self,
         look: &Look,
         before: Option<&Stored<AttemptRow>>,
+    ) -> Outcome<Option<AttemptRow>> {
+        let Some(mut row) = before.map(|before| before.row.clone()) else { return Ok(None) };
+        while row.attempt.started_at.is_none() {
+            let number = AttemptNumber(row.attempt.number.0.saturating_sub(1));
+            match self.row::<AttemptRow>((look.task.row.task.id, number)).await? {
+                Some(earlier) => row = earlier.row,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(row))
+    }
+
+    async fn prompt(
+        &self,
+        look: &Look,
+        before: Option<AttemptRow>,
     ) -> Outcome<belay_api::port::Prompt> {
         let id = look.task.row.task.id;
         let questions = self.all(Query::<QuestionRow>::first(MAX_BATCH).task(&[id])).await?;
@@ -144,7 +162,7 @@ impl<S: Store> Control<S> {
             questions: &questions,
             remarks: &remarks,
             attempt: look.attempt.as_ref().map_or(AttemptNumber(1), |row| row.row.attempt.number),
-            last_claimed: before.map(|before| before.row.attempt.claimed_at),
+            last_claimed: before.as_ref().map(|before| before.attempt.claimed_at),
         }
         .compose();
         if before.is_none() && look.spec.continues.is_some() {
