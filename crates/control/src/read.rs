@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay_api::{Backup, Code, EventView, Events, Health, Problem, TranscriptPiece};
+use belay_api::{Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece};
 use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::blob::{BlobKey, Piece};
@@ -188,6 +188,12 @@ impl<S: Store> Control<S> {
             store: self.settings().store.clone(),
             attempts: u32::try_from(leases.len()).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Whether work can be taken: the database answers.
+    pub async fn ready(&self) -> Result<Ready, Problem> {
+        self.store().latest().await.map_err(Refused::from)?;
+        Ok(Ready { status: "ready".to_owned() })
     }
 
     /// Backs the database up, to a path on this machine that does not exist yet.

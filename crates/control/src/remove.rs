@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use belay_api::port::Duty;
-use belay_api::{Code, Problem};
+use belay_api::{Ask, Code, Problem};
 use belay_kernel::session::StopReason;
 use belay_kernel::status::{self, DeleteDenial};
 use belay_kernel::termination::Step;
@@ -21,6 +21,7 @@ use crate::commit::{Draft, Put};
 use crate::look::{Others, TRIES};
 use crate::perform::Performed;
 use crate::refuse::{Outcome, Refused};
+use crate::verb::Asked;
 
 /// How long a removal waits for what is being ended.
 const ENDED_WITHIN: Duration = Duration::from_secs(20);
@@ -38,14 +39,21 @@ struct Removal {
 }
 
 impl<S: Store> Control<S> {
-    /// Removes a task, everything below it, and what is left of them but kept work.
-    pub async fn delete(&self, _by: &str, id: TaskId) -> Result<(), Problem> {
+    /// Removes a task, everything below it, and what is left of them but kept work. The task is
+    /// named as people write it: a repeated request is known by its key when there is nothing left
+    /// to be found.
+    pub async fn delete(&self, ask: impl Into<Ask>, letters: &str) -> Result<(), Problem> {
+        let asked = self.asked(ask.into(), &format!("delete {letters}"));
+        if self.replayed(&asked).await?.is_some() {
+            return Ok(());
+        }
+        let id = self.find(letters).await?;
         let until = Instant::now() + ENDED_WITHIN;
         let mut tries = 0;
         loop {
-            let removal = self.removal(id).await?;
+            let removal = self.removal(id, &asked).await?;
             if self.is_over(&removal).await? {
-                match self.remove(&removal).await? {
+                match self.remove(&removal, &asked).await? {
                     Put::Done => return Ok(()),
                     Put::Overtaken if tries < TRIES => tries += 1,
                     Put::Overtaken => return Err(Refused::busy().into()),
@@ -60,8 +68,9 @@ impl<S: Store> Control<S> {
     }
 
     /// Everything that goes with a task, if it may go.
-    async fn removal(&self, id: TaskId) -> Outcome<Removal> {
+    async fn removal(&self, id: TaskId, asked: &Asked) -> Outcome<Removal> {
         let look = self.look(id).await?;
+        asked.check(look.task.revision)?;
         let mut tasks = vec![look.task.clone()];
         let mut next = 0;
         while let Some(row) = tasks.get(next) {
@@ -132,14 +141,18 @@ impl<S: Store> Control<S> {
         Ok(over)
     }
 
-    async fn remove(&self, removal: &Removal) -> Outcome<Put> {
+    async fn remove(&self, removal: &Removal, asked: &Asked) -> Outcome<Put> {
         let now = self.store().now().await?;
+        let Some(task) = removal.tasks.first().map(|row| row.row.task.id) else {
+            return Ok(Put::Done);
+        };
         let commit = removal.dependants.read(Commit::new());
         let commit = removal.sessions.iter().fold(commit, Commit::read);
         let mut commit = removal.tasks.iter().rev().fold(commit, Commit::delete);
         for session in &removal.sessions {
             commit = commit.effect(forget(session.row.id, now));
         }
+        let commit = commit.request(asked.request(task, now));
         let effects = !removal.sessions.is_empty();
         let put = self.put(Draft { commit, offer: None, effects }).await?;
         if put == Put::Done {

@@ -331,8 +331,8 @@ impl Port for Control {
         })
     }
 
-    async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
-        self.call("unsettled", |_| Ok(drop((who, why))))
+    async fn unsettled(&self, _: Who, _: String) -> Result<(), PortError> {
+        self.call("unsettled", |_| Ok(()))
     }
 
     async fn forgot(&self, _: RunnerId, session: SessionId) -> Result<(), PortError> {
