@@ -105,7 +105,7 @@ impl World {
             max_attempts: Some(2),
             ..NewTask::default()
         };
-        let id = self.control.create("ada", new, None).await.unwrap().summary.id;
+        let id = self.control.create("ada", new).await.unwrap().summary.id;
         let run = self.claim(HERE).await.unwrap();
         let start = Start { token_hash: "h".into(), partial_output: false };
         self.control.start(run.who, start).await.unwrap();
@@ -180,7 +180,7 @@ fn a_sandbox_that_is_gone_ends_with_what_it_is_missing_named() {
     test(async {
         let world = World::new().await;
         let (id, run) = world.run().await;
-        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         // The runner does not know yet how much is durable; the sandbox had more than anybody has.
         let missing = vec![(2, i64::MAX as u64)];
         let lost = TranscriptSeal { length: 2, hash: String::new(), missing };
@@ -193,7 +193,7 @@ fn a_sandbox_that_is_gone_ends_with_what_it_is_missing_named() {
             let stepped = Stepped { step, went: Went::Done, found };
             step = world.control.stepped(run.who, stepped).await.unwrap().step;
         }
-        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let stopping = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         let Stopping::Stopped { receipt } = stopping else { panic!("{stopping:?}") };
         let seal = receipt.receipt.transcript.unwrap();
         assert_eq!((seal.length, seal.missing), (4, vec![(4, i64::MAX as u64)]));
@@ -216,7 +216,7 @@ fn a_stop_reaches_a_runner_that_listens_to_another_node() {
                 }
             }
         });
-        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         for _ in 0..20 {
             world.set_ahead(Span::from_millis(500));
             for node in [&world.control, &other] {
@@ -243,10 +243,10 @@ fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
         assert_eq!(world.state(id).await, "QUEUED retrying");
         world.pass(Span::from_mins(31)).await;
         let new = NewTask { prompt: "Mend more".into(), ..NewTask::default() };
-        let next = world.control.create("ada", new, None).await.unwrap().summary.id;
+        let next = world.control.create("ada", new).await.unwrap().summary.id;
         let first = world.claim(THERE).await.expect("one goes first").who.task;
         assert_eq!(world.claim(THERE).await, None, "and the other waits for how that goes");
-        world.control.stop("ada", first, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", first, Duration::ZERO).await.unwrap();
         let second = world.claim(THERE).await.expect("it may go now");
         assert!(second.who.task != first && [id, next].contains(&second.who.task));
     });
