@@ -73,7 +73,7 @@ impl<S: Store> Control<S> {
             return Ok(false);
         }
         let Some(stored) = &look.attempt else { return Ok(false) };
-        let mut row = stored.row.clone();
+        let (mut row, mut look) = (stored.row.clone(), look.clone());
         let begun = row.termination.map(|saga| saga.step);
         while let Some(saga) = row.termination.filter(|saga| is_runners(saga.step)) {
             let found = match saga.step {
@@ -87,7 +87,7 @@ impl<S: Store> Control<S> {
             };
             let stepped = Stepped { step: saga.step, went: Went::Impossible, found };
             if saga.step == Step::SaveTranscript {
-                self.keep_found(who(&row), look, &stepped, &mut row).await?;
+                self.keep_found(who(&row), &mut look, &stepped, &mut row).await?;
             }
             row.termination = Some(saga.after(stepped.went));
         }
@@ -103,7 +103,7 @@ impl<S: Store> Control<S> {
             ..NewEvent::task(row.task, "attempt.abandoned", body.to_string(), look.now)
         };
         tracing::warn!(task = %row.task, runner = ?row.runner, "what its runner has is given up");
-        let draft = self.ended(look, stored, row, Commit::new().event(event));
+        let draft = self.ended(&look, stored, row, Commit::new().event(event));
         self.put(draft).await.map(|_| true)
     }
 }

@@ -21,6 +21,7 @@ mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod frozen;
 mod look;
 mod mailbox;
 mod orphan;
@@ -30,6 +31,7 @@ mod prompt;
 mod publish;
 mod read;
 mod refuse;
+mod remove;
 mod report;
 mod settings;
 mod show;
@@ -111,6 +113,8 @@ struct Inner<S> {
     effects: Notify,
     /// A transcript may have grown.
     output: Notify,
+    /// Something was committed here: whoever waits for a row looks again.
+    committed: Notify,
 }
 
 impl<S: Store> Control<S> {
@@ -133,6 +137,7 @@ impl<S: Store> Control<S> {
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),
+            committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -2,10 +2,13 @@
 //! outside.
 
 mod bad_input;
+mod clock;
 mod crash;
+mod keep_alive;
 mod lessons;
 mod processes;
 mod real_agents;
+mod roles;
 mod scale;
 mod scripted;
 mod stop;
