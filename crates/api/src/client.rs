@@ -46,7 +46,7 @@ impl Unanswered {
 #[error("it is not a certificate as PEM")]
 pub struct UnusableAuthority {
     #[source]
-    source: reqwest::Error,
+    source: Option<reqwest::Error>,
 }
 
 /// Speaks to one server.
@@ -76,9 +76,13 @@ impl Client {
     pub fn trusting(url: &str, token: &str, authorities: &[u8]) -> Result<Self, UnusableAuthority> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let certificates = reqwest::Certificate::from_pem_bundle(authorities);
-        let certificates = certificates.map_err(|source| UnusableAuthority { source })?;
+        let unusable = |source: Option<reqwest::Error>| UnusableAuthority { source };
+        let certificates = certificates.map_err(|error| unusable(Some(error)))?;
+        if certificates.is_empty() {
+            return Err(unusable(None));
+        }
         let builder = builder().tls_certs_merge(certificates);
-        let http = builder.build().map_err(|source| UnusableAuthority { source })?;
+        let http = builder.build().map_err(|error| unusable(Some(error)))?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() })
     }
 

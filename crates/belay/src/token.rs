@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn tokens_are_told_in_a_table() {
         let at = Timestamp::from_millis;
-        let token = |name: &str, scope, revoked_at, expires_at| TokenView {
+        let token = |name: &str, scope, revoked_at, expires_at: Option<Timestamp>| TokenView {
             id: TokenId::from_bits(7),
             name: name.to_owned(),
             scope,

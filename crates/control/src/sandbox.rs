@@ -49,10 +49,10 @@ impl<S: Store> Control<S> {
 
     /// Judges a sandbox by the limits of the task that runs in it. It changes nothing.
     pub async fn verdict_of(&self, id: SandboxId) -> Result<VerdictView, Problem> {
-        Ok(self.judge_sandbox(id).await?)
+        Ok(self.verdict_view(id).await?)
     }
 
-    async fn judge_sandbox(&self, id: SandboxId) -> Outcome<VerdictView> {
+    async fn verdict_view(&self, id: SandboxId) -> Outcome<VerdictView> {
         let stored = self.sandbox_row(id).await?;
         let now = self.store().now().await?;
         let attempt = self.last_attempt_in(id).await?;

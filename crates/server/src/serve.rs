@@ -127,7 +127,6 @@ async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(HEAD_SIZE)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
+        .serve_connection(TokioIo::new(stream), service);
     watcher.watch(connection).await.map_err(|error| error.to_string())
 }
