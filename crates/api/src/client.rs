@@ -311,10 +311,33 @@ fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     Problem { status: status.as_u16(), ..Problem::new(code, detail) }
 }
 
-/// A path segment out of what a person typed: nothing in it can reach another route.
+/// A path segment out of what a person typed: nothing in it can reach another route, and nothing is
+/// left out, which could make it the name of something else.
 fn segment(text: &str) -> String {
-    let plain = |c: &char| c.is_ascii_alphanumeric() || "-_@".contains(*c) || *c == '.';
-    let id: String = text.chars().filter(plain).take(64).collect();
-    // Dots alone would be another path.
-    if id.chars().all(|c| c == '.') { "-".to_owned() } else { id }
+    let mut id = String::new();
+    for byte in text.bytes().take(64) {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => id.push(char::from(byte)),
+            _ => id.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if id.is_empty() { "-".to_owned() } else { id }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_typed_stays_what_it_is_and_where_it_is() {
+        for (typed, sent) in [
+            ("3kf9", "3kf9"),
+            ("3k!f9", "3k%21f9"),
+            ("../x", "%2E%2E%2Fx"),
+            ("ä", "%C3%A4"),
+            ("", "-"),
+        ] {
+            assert_eq!(segment(typed), sent);
+        }
+    }
 }

@@ -228,9 +228,8 @@ fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) ->
         name: "embedded".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         root: data.path("runner"),
-        slots: workers.values().sum(),
         // Zero workers means none: what is queued for such a role waits.
-        roles: workers.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect(),
+        workers: workers.into_iter().filter(|(_, count)| *count > 0).collect(),
         url,
         path: std::env::var("PATH").unwrap_or_default(),
         hidden: vec![data.root().to_owned()],

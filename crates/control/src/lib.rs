@@ -19,6 +19,7 @@ mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod frozen;
 mod look;
 mod mailbox;
 mod orphan;
@@ -28,6 +29,7 @@ mod prompt;
 mod publish;
 mod read;
 mod refuse;
+mod remove;
 mod report;
 mod sandbox;
 mod settings;
@@ -109,6 +111,8 @@ struct Inner<S> {
     effects: Notify,
     /// A transcript may have grown.
     output: Notify,
+    /// Something was committed here: whoever waits for a row looks again.
+    committed: Notify,
 }
 
 impl<S: Store> Control<S> {
@@ -130,6 +134,7 @@ impl<S: Store> Control<S> {
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),
+            committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -4,8 +4,8 @@
 use belay_api::port::Who;
 use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_is};
 use belay_kernel::{AttemptNumber, TaskId};
-use belay_store::Store;
 use belay_store::rows::AttemptRow;
+use belay_store::{MAX_BATCH, Query, Store, Stored};
 
 use crate::Control;
 use crate::assignment::who;
@@ -26,8 +26,16 @@ impl<S: Store> Control<S> {
         let row = self.row::<AttemptRow>(id).await.map_err(Refused::from)?;
         let known =
             |row: &AttemptRow| row.token_hash.as_deref().is_some_and(|hash| token_is(token, hash));
-        let current = row.filter(|row| known(&row.row) && row.row.attempt.may_act());
-        Ok(current.map(|row| who(&row.row)))
+        let Some(row) = row.filter(|row| known(&row.row)) else { return Ok(None) };
+        if row.row.attempt.may_act() {
+            return Ok(Some(who(&row.row)));
+        }
+        // The same agent may have gone on in the same sandbox, for a later attempt.
+        let Some(sandbox) = row.row.sandbox else { return Ok(None) };
+        let later = Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[sandbox]);
+        let later = self.all(later).await.map_err(Refused::from)?;
+        let acts = |row: &&Stored<AttemptRow>| known(&row.row) && row.row.attempt.may_act();
+        Ok(later.iter().find(acts).map(|row| who(&row.row)))
     }
 
     /// Makes a subtask for the agent that speaks.

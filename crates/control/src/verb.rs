@@ -297,6 +297,7 @@ impl<S: Store> Control<S> {
         let id = self.move_task(id, &asked, |_, _| plain(Event::Cancel)).await?;
         let until = tokio::time::Instant::now() + wait;
         loop {
+            let committed = self.inner.committed.notified();
             let cursor = self.store().latest().await.map_err(Refused::from)?;
             let stopping = self.stopping(id).await?;
             let left = until.saturating_duration_since(tokio::time::Instant::now());
@@ -304,8 +305,13 @@ impl<S: Store> Control<S> {
                 return Ok(stopping);
             }
             let patience = left.min(Duration::from_secs(1));
+            // What is awaited has no event of its own: a commit of this node tells, and what other
+            // nodes do is seen a little later.
             let awaited = self.store().await_events(cursor, patience);
-            let _ = tokio::time::timeout(patience, awaited).await;
+            tokio::select! {
+                () = committed => {}
+                _ = tokio::time::timeout(patience, awaited) => {}
+            }
         }
     }
 
@@ -318,7 +324,7 @@ impl<S: Store> Control<S> {
                 Err(illegal(&state, state.verbs()).into())
             }
             Standing::Stopping(pending) => Ok(Stopping::Stopping { pending }),
-            Standing::Stopped if self.transcript_open(&look) => {
+            Standing::Stopped if self.is_being_saved(&look) => {
                 Ok(Stopping::Stopping { pending: Vec::new() })
             }
             Standing::Stopped => {

@@ -3,10 +3,13 @@
 
 mod api;
 mod bad_input;
+mod clock;
 mod crash;
+mod keep_alive;
 mod lessons;
 mod processes;
 mod real_agents;
+mod roles;
 mod scale;
 mod scripted;
 mod stop;
