@@ -8,12 +8,16 @@
 //! [`port`] is what a runner says to control and what it is told. The other modules are what people
 //! and programs say, with the [`Client`] that says it.
 
+mod attempt;
 mod client;
 pub mod port;
 mod problem;
 mod request;
 mod view;
 
+pub use attempt::{
+    Asking, NewQuestion, PROGRESS_LIMIT, Progress, ProgressView, RESULT_LIMIT, Submission,
+};
 pub use client::{Client, ClientError, Unanswered};
 pub use problem::{Code, Problem};
 pub use request::{

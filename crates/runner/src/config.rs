@@ -21,6 +21,8 @@ pub struct RunnerConfig {
     pub roles: Vec<String>,
     /// Where agents reach Belay.
     pub url: String,
+    /// This program, which agents call as `belay` where their sandbox can execute it.
+    pub belay: Option<PathBuf>,
     /// What programs are searched in, here and by agents: the runner's own `PATH`.
     pub path: String,
     /// Directories that sandboxes hide besides the usual ones: a program below one is shown.

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
-    ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Accept, Answer, Asking, Backup, Comment, Continue, Events, Health, ListTasks, NewQuestion,
+    NewTask, Problem, Progress, ReceiptView, Resume, Stopping, Submission, TaskPage, TaskView,
+    TranscriptPiece, WhyView,
 };
 use belay_control::Control;
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, TaskId};
 use belay_store::Store;
 
 use crate::service::Service;
@@ -35,6 +36,36 @@ impl<S: Store> Service for Control<S> {
         key: Key,
     ) -> Result<TaskView, Problem> {
         Self::add_subtask(self, speaker, task, key).await
+    }
+
+    async fn ask(
+        &self,
+        speaker: Who,
+        question: NewQuestion,
+        wait: Duration,
+    ) -> Result<Asking, Problem> {
+        Self::ask_person(self, speaker, question, wait).await
+    }
+
+    async fn await_answer(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+        wait: Duration,
+    ) -> Result<Asking, Problem> {
+        Self::await_answer(self, speaker, question, wait).await
+    }
+
+    async fn handed_over(&self, speaker: Who, question: QuestionId) -> Result<(), Problem> {
+        Self::handed_over(self, speaker, question).await
+    }
+
+    async fn report_progress(&self, speaker: Who, progress: Progress) -> Result<(), Problem> {
+        Self::report_progress(self, speaker, progress).await
+    }
+
+    async fn submit_result(&self, speaker: Who, result: Submission) -> Result<(), Problem> {
+        Self::submit_result(self, speaker, result).await
     }
 
     async fn list(&self, which: ListTasks) -> Result<TaskPage, Problem> {

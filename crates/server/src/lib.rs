@@ -1,4 +1,4 @@
-//! What people and programs reach Belay through: REST over HTTP.
+//! What people and programs reach Belay through: REST over HTTP, and MCP.
 //!
 //! ```text
 //!  connection ──► Host ──► token ──► route ──► Service (control)
@@ -13,7 +13,9 @@
 
 mod access;
 mod answer;
+mod attempt;
 mod control;
+pub mod mcp;
 mod read;
 mod routes;
 mod serve;

@@ -9,16 +9,18 @@ use belay_api::{
     Accept, Answer, Code, Comment, Continue, ListTasks, NewTask, Problem, Resume, Stop,
 };
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 
 use crate::BODY_LIMIT;
 use crate::answer::{Failed, bytes, json};
+use crate::mcp::endpoint;
 use crate::read::{Asked, Body, Caller, Id, Principal, wait};
 use crate::service::Service;
 
 type Answered = Result<Response, Failed>;
 
 /// Every route.
-pub(crate) fn routes<S: Service>(service: S) -> Router {
+pub(crate) fn routes<S: Service>(service: S, closing: CancellationToken) -> Router {
     let task = Router::new()
         .route("/", get(show::<S>).delete(delete::<S>))
         .route("/why", get(why::<S>))
@@ -39,10 +41,12 @@ pub(crate) fn routes<S: Service>(service: S) -> Router {
         .route("/health", get(health::<S>))
         .route("/tasks", get(list::<S>).post(create::<S>))
         .nest("/tasks/{id}", task)
+        .nest("/attempt", crate::attempt::routes::<S>())
         .route("/events", get(events::<S>))
         .route("/backup", post(backup::<S>));
     Router::new()
         .nest("/api/v1", api)
+        .route_service("/mcp", endpoint(service.clone(), closing))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

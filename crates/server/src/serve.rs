@@ -23,6 +23,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, bearer, unknown_token};
 use crate::answer::Failed;
@@ -45,6 +46,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const HEALTH: &str = "/api/v1/health";
 const BACKUP: &str = "/api/v1/backup";
 const TASKS: &str = "/api/v1/tasks";
+/// What is an agent's own.
+const ATTEMPT: &str = "/api/v1/attempt/";
+const MCP: &str = "/mcp";
 
 #[derive(Clone)]
 struct Gate<S> {
@@ -62,7 +66,8 @@ pub async fn serve<S: Service>(
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
     let gate = Gate { access: Arc::new(access), service: service.clone(), closing };
-    let app = routes(service).layer(middleware::from_fn_with_state(gate, pass::<S>));
+    let streams = CancellationToken::new();
+    let app = routes(service, streams.clone()).layer(middleware::from_fn_with_state(gate, pass::<S>));
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut stop = std::pin::pin!(stop);
@@ -87,6 +92,7 @@ pub async fn serve<S: Service>(
     drop(listener);
     // Nobody listens any more if every request is over.
     let _ = close.send(true);
+    streams.cancel();
     if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
         tracing::warn!("requests were still under way after {DRAIN_LIMIT:?}");
     }
@@ -182,7 +188,7 @@ async fn may_ask<S: Service>(
     method: &Method,
     path: &str,
 ) -> Result<(), Failed> {
-    if *method == Method::POST && path == TASKS {
+    if (*method == Method::POST && path == TASKS) || path == MCP || path.starts_with(ATTEMPT) {
         return Ok(());
     }
     let named = path.strip_prefix(TASKS).and_then(|rest| rest.split('/').nth(1));

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
-    ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Accept, Answer, Asking, Backup, Comment, Continue, Events, Health, ListTasks, NewQuestion,
+    NewTask, Problem, Progress, ReceiptView, Resume, Stopping, Submission, TaskPage, TaskView,
+    TranscriptPiece, WhyView,
 };
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, TaskId};
 
 /// What is answered later.
 type Later<T> = Result<T, Problem>;
@@ -37,6 +38,44 @@ pub trait Service: Clone + Send + Sync + 'static {
         task: NewTask,
         key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Asks the person for the agent that speaks, and waits so long for the answer.
+    fn ask(
+        &self,
+        speaker: Who,
+        question: NewQuestion,
+        wait: Duration,
+    ) -> impl Future<Output = Later<Asking>> + Send;
+
+    /// How a question of the agent that speaks stands: at once if it is answered, else after at
+    /// most `wait`.
+    fn await_answer(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+        wait: Duration,
+    ) -> impl Future<Output = Later<Asking>> + Send;
+
+    /// The agent that speaks has the answer.
+    fn handed_over(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+    ) -> impl Future<Output = Later<()>> + Send;
+
+    /// The agent that speaks tells how far it is.
+    fn report_progress(
+        &self,
+        speaker: Who,
+        progress: Progress,
+    ) -> impl Future<Output = Later<()>> + Send;
+
+    /// The agent that speaks tells what came of its work.
+    fn submit_result(
+        &self,
+        speaker: Who,
+        result: Submission,
+    ) -> impl Future<Output = Later<()>> + Send;
 
     /// Lists tasks.
     fn list(&self, which: ListTasks) -> impl Future<Output = Later<TaskPage>> + Send;

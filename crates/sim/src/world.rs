@@ -159,6 +159,7 @@ impl World {
             slots: self.sim.knobs.slots,
             roles: vec!["default".into()],
             url: "http://belay.invalid".into(),
+            belay: None,
             path: String::new(),
             hidden: Vec::new(),
             sandbox: belay_sandbox::Limits::default(),

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Backup, Code, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
-    QuestionView, ReceiptView, Resume, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
-    WhyView,
+    Accept, Answer, Asking, Backup, Code, Comment, Continue, Events, Health, ListTasks, NewQuestion,
+    NewTask, Problem, Progress, QuestionView, ReceiptView, Resume, Stopping, Submission, TaskPage,
+    TaskSummary, TaskView, TranscriptPiece, WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
@@ -39,6 +39,7 @@ struct Script {
     refusal: Option<Problem>,
     command: Vec<String>,
     made: Option<NewTask>,
+    answer: Option<String>,
     /// Repository, base and branch.
     tree: Option<[String; 3]>,
 }
@@ -58,6 +59,7 @@ impl Fake {
             refusal: None,
             command: Vec::new(),
             made: None,
+            answer: None,
             tree: None,
         };
         Self(Arc::new(Mutex::new(script)))
@@ -83,6 +85,11 @@ impl Fake {
         let tree = [repository, base, branch].map(str::to_owned);
         self.with(|script| script.tree = Some(tree));
         self
+    }
+
+    /// The person answers the agent's question.
+    pub(crate) fn answers(&self, text: &str) {
+        self.with(|script| script.answer = Some(text.to_owned()));
     }
 
     /// What was asked, in order.
@@ -164,6 +171,7 @@ fn view(script: &Script) -> TaskView {
         after: Vec::new(),
         questions: if state == ASKING { vec![question] } else { Vec::new() },
         summary_text: None,
+        progress: None,
         revision: 1,
     }
 }
@@ -201,6 +209,37 @@ impl Service for Fake {
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {
         self.create("attempt", task, None).await
+    }
+
+    async fn ask(&self, _: Who, question: NewQuestion, wait: Duration) -> Answered<Asking> {
+        let NewQuestion { text, options, .. } = question;
+        self.change(format!("ask {text} {options:?} {}", wait.as_millis()))?;
+        Ok(Asking { question: Some(QUESTION), answer: None })
+    }
+
+    async fn await_answer(&self, _: Who, id: QuestionId, wait: Duration) -> Answered<Asking> {
+        self.with(|script| script.calls.push(format!("await {id} {}", wait.as_millis())));
+        let answered = || self.with(|script| script.answer.clone());
+        let looks = async {
+            while answered().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // The fake's own patience: clients are told at its end that the call goes on.
+        let _ = tokio::time::timeout(wait.min(Duration::from_millis(50)), looks).await;
+        Ok(Asking { question: Some(id), answer: answered() })
+    }
+
+    async fn handed_over(&self, _: Who, question: QuestionId) -> Answered<()> {
+        self.change(format!("handed over {question}")).map(drop)
+    }
+
+    async fn report_progress(&self, _: Who, progress: Progress) -> Answered<()> {
+        self.change(format!("progress {} {:?}", progress.text, progress.percent)).map(drop)
+    }
+
+    async fn submit_result(&self, _: Who, result: Submission) -> Answered<()> {
+        self.change(format!("result {}", result.text)).map(drop)
     }
 
     async fn find(&self, id: &str) -> Answered<TaskId> {
