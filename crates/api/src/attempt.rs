@@ -2,9 +2,10 @@
 
 use belay_kernel::{AttemptNumber, QuestionId, Timestamp};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A question to the person.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewQuestion {
     /// What is asked.
@@ -16,7 +17,7 @@ pub struct NewQuestion {
 }
 
 /// How a question stands.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Asking {
     /// The question; nothing as long as it waits for another one of the same attempt.
     pub question: Option<QuestionId>,
@@ -25,7 +26,7 @@ pub struct Asking {
 }
 
 /// How far an agent is, in its own words.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
     /// What it does, or did.
@@ -35,7 +36,7 @@ pub struct Progress {
 }
 
 /// What came of an agent's work.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Submission {
     /// The result, as Markdown.
@@ -48,7 +49,7 @@ pub const RESULT_LIMIT: usize = 100_000;
 pub const PROGRESS_LIMIT: usize = 4_000;
 
 /// What an agent last said of its progress.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProgressView {
     /// In which attempt.
     pub attempt: AttemptNumber,

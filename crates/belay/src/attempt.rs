@@ -6,9 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belay_api::{
-    ATTEMPT_TOKEN, Asking, ClientError, Code, NewQuestion, RESULT_LIMIT, Submission,
-};
+use belay_api::{ATTEMPT_TOKEN, Asking, ClientError, Code, NewQuestion, RESULT_LIMIT, Submission};
 
 use crate::cli;
 use crate::connect::{Link, Start};
@@ -63,8 +61,10 @@ pub(crate) async fn ask(data: &Data, ask: &cli::Ask, json: bool) -> Result<Exit,
             return Ok(Exit::Done);
         }
         if !told {
-            note("belay: waiting for the person's answer; ask again with the same words if this \
-                  breaks off");
+            note(
+                "belay: waiting for the person's answer; ask again with the same words if this \
+                  breaks off",
+            );
             told = true;
         }
         if left.is_some_and(|left| left.is_zero()) {

@@ -9,8 +9,8 @@ use belay_api::{
     ATTEMPT_TOKEN, Accept, Answer, Asking, Client, ClientError, Code, Comment, Continue, ListTasks,
     NewQuestion, NewTask, Problem, Progress, Stopping, Submission, TaskPage, TaskView,
 };
-use belay_kernel::task::Review;
 use belay_kernel::QuestionId;
+use belay_kernel::task::Review;
 use belay_server::mcp::{Backend, Caller, Host, Offer, Tools};
 use rmcp::model::Extensions;
 use rmcp::{ErrorData, ServiceExt};

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use belay_api::port::{Asked, Who};
-use belay_api::{Asking, Code, NewQuestion, Problem};
+use belay_api::{Asking, Code, NewQuestion, Principal, Problem};
 use belay_kernel::fence::{self, Intent};
 use belay_kernel::task::{Blocked, State};
 use belay_kernel::{QuestionId, question};
@@ -199,7 +199,7 @@ impl<S: Store> Control<S> {
 
 /// The name under which an attempt's requests are known again.
 pub(crate) fn principal(speaker: Who) -> String {
-    format!("attempt {}/{}", speaker.task, speaker.attempt)
+    Principal::attempt(speaker).name().to_owned()
 }
 
 fn handed(id: QuestionId) -> String {

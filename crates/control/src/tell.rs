@@ -4,7 +4,8 @@
 use belay_agent::{Agent, Clip, Detail};
 use belay_api::port::{Report, Seen, Who};
 use belay_api::{
-    ATTEMPT_TOKEN, Code, PROGRESS_LIMIT, Problem, Progress, ProgressView, RESULT_LIMIT, Submission,
+    ATTEMPT_TOKEN, Ask, Code, PROGRESS_LIMIT, Problem, Progress, ProgressView, RESULT_LIMIT,
+    Submission,
 };
 use belay_kernel::EventKind;
 use belay_kernel::fence::Intent;
@@ -70,7 +71,7 @@ impl<S: Store> Control<S> {
         let text = self.secrets_of(speaker).await?.masked(text);
         let detail = serde_json::to_value(Detail::Text(Clip::of(&text))).unwrap_or_default();
         // A key of our own: the same words may be told again later, and count again.
-        let asked = self.asked(&principal(speaker), None, &text);
+        let asked = self.asked(Ask::by(principal(speaker)), &text);
         for _ in 0..TRIES {
             let look = self.look_at(speaker.task, Some(speaker.attempt)).await?;
             let from = admitted(&look, speaker, Intent::Act)?.row.transcript_length;

@@ -3,15 +3,15 @@
 
 #[path = "support/fake.rs"]
 mod fake;
+#[path = "support/running.rs"]
+mod running;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use belay_api::{Code, Problem};
 use belay_kernel::task::Review;
 use belay_kernel::{AttemptNumber, TaskId};
-use belay_server::{Access, Token, serve};
 use fake::{ASKING, ATTEMPT, Fake, QUESTION, RUNNING, TASK};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, NumberOrString, ProgressNotificationParam,
@@ -21,28 +21,8 @@ use rmcp::service::{NotificationContext, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ServiceError, ServiceExt};
+use running::{Running, start};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-
-struct Running {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    served: JoinHandle<std::io::Result<()>>,
-}
-
-async fn start(fake: &Fake) -> Running {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (stop, stopped) = oneshot::channel();
-    let access = Access::new(Token::new("secret"), address);
-    let stopped = async {
-        let _ = stopped.await;
-    };
-    let served = tokio::spawn(serve(listener, fake.clone(), access, stopped));
-    Running { address, stop, served }
-}
 
 /// A client that remembers how often it was told of progress.
 #[derive(Clone, Default)]
@@ -56,7 +36,18 @@ impl ClientHandler for Ears {
 
 type Session = RunningService<RoleClient, Ears>;
 
-impl Running {
+/// How a test connects.
+trait Connects {
+    async fn connect(&self, token: &str, query: &str) -> Session;
+    async fn try_connect(
+        &self,
+        token: &str,
+        query: &str,
+        ears: &Ears,
+    ) -> Result<Session, Box<dyn std::error::Error>>;
+}
+
+impl Connects for Running {
     async fn connect(&self, token: &str, query: &str) -> Session {
         self.try_connect(token, query, &Ears::default()).await.unwrap()
     }
@@ -132,6 +123,8 @@ async fn the_token_decides_which_tools_are_offered() {
     assert_eq!(names(&agent).await, AGENT);
     let gemini = server.connect(ATTEMPT, "?ask=ask_person").await;
     assert_eq!(names(&gemini).await[0], "ask_person");
+    let viewer = server.connect("viewer", "").await;
+    assert_eq!(names(&viewer).await, ["list_tasks", "get_task"]);
     assert!(server.try_connect("wrong", "", &Ears::default()).await.is_err());
 }
 
@@ -288,16 +281,18 @@ async fn an_attempt_that_is_over_is_told_to_do_nothing_more() {
 #[tokio::test]
 async fn a_server_that_stops_keeps_nobody_in_a_call() {
     let fake = Fake::new(&[RUNNING]);
-    let server = start(&fake).await;
+    let mut server = start(&fake).await;
     let client = server.connect(ATTEMPT, "").await;
     let asking =
-        tokio::spawn(async move { client.call_tool(call("ask_user", &json!({"question": "?"}))).await });
+        tokio::spawn(
+            async move { client.call_tool(call("ask_user", &json!({"question": "?"}))).await },
+        );
     let until = Instant::now() + Duration::from_secs(20);
     while !fake.calls().iter().any(|call| call.starts_with("await")) {
         assert!(Instant::now() < until, "the call never waited");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    server.stop.send(()).unwrap();
+    server.stop.take().unwrap().send(()).unwrap();
     let limit = Duration::from_secs(5);
     tokio::time::timeout(limit, server.served).await.unwrap().unwrap().unwrap();
     asking.abort();
@@ -312,7 +307,8 @@ async fn pages_of_other_origins_get_nothing() {
     let head = format!(
         "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\nConnection: close\r\n\
          Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n", body.len(),
+         Content-Length: {}\r\n",
+        body.len(),
     );
     for (origin, status) in [("", "200"), ("Origin: https://evil.example\r\n", "403")] {
         let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();

@@ -136,7 +136,7 @@ impl World {
             installation: self.installation,
             shim: ShimProgram {
                 belay: None,
-            path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
+                path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
                 leading: vec![],
             },
             hidden: vec![self.root.path().into()],

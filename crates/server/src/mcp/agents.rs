@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use belay_api::{
-    Asking, Code, NewQuestion, NewTask, Problem, Progress, Submission, TaskView,
-};
+use belay_api::{Asking, Code, NewQuestion, NewTask, Problem, Progress, Submission, TaskView};
 use rmcp::RoleServer;
 use rmcp::model::{JsonObject, ProgressNotificationParam};
 use rmcp::service::RequestContext;

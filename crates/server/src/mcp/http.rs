@@ -4,48 +4,88 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::{Request, State};
 use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Asking, Code, Comment, Continue, ListTasks, NewQuestion, NewTask, Problem,
-    Progress, Stopping, Submission, TaskPage, TaskView,
+    Accept, Answer, Ask, Asking, Code, Comment, Continue, ListTasks, NewQuestion, NewTask,
+    Principal, Problem, Progress, Scope, Stopping, Submission, TaskPage, TaskView,
 };
 use belay_kernel::QuestionId;
+use futures_util::StreamExt;
 use rmcp::ErrorData;
 use rmcp::model::Extensions;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio_util::sync::CancellationToken;
 
 use super::backend::Backend;
 use super::tools::{Caller, Host, Offer, Tools};
 use crate::BODY_LIMIT;
-use crate::read::{Principal, wait};
+use crate::answer::Failed;
+use crate::gate::Closing;
+use crate::read::wait;
 use crate::service::Service;
+use crate::table::{Reach, Table, VIEWER};
 
 /// How often an answer that waits shows that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// The endpoint. Its streams end when `closing` does.
-pub(crate) fn endpoint<S: Service>(
-    service: S,
-    closing: CancellationToken,
-) -> StreamableHttpService<Tools<Http<S>>, NeverSessionManager> {
+/// The endpoint.
+pub(crate) fn routes<S: Service>(table: &mut Table<S>) {
+    let says = "Speaks MCP (streamable HTTP): the tools of people's assistants and of agents.";
+    table
+        .post("/mcp", VIEWER.attempt(Reach::Handled), says, answer::<S>)
+        .answers_bytes(200, Some("text/event-stream"));
+}
+
+/// Answers one request. A stream that goes on ends when the server stops.
+async fn answer<S: Service>(State(service): State<S>, request: Request) -> Response {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_max_request_body_bytes(BODY_LIMIT)
-        .with_cancellation_token(closing)
         // The gate before this knows the names of this server; pages of other origins get nothing.
         .disable_allowed_hosts()
         .enforce_origin_validation();
     let tools = move || Ok(Tools::new(Http { service: service.clone() }));
-    StreamableHttpService::new(tools, Arc::new(NeverSessionManager::default()), config)
+    let sessions = Arc::new(NeverSessionManager::default());
+    let closing = request.extensions().get::<Closing>().cloned();
+    let response = StreamableHttpService::new(tools, sessions, config).handle(request).await;
+    let (parts, body) = response.into_parts();
+    let says_json = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.to_str().is_ok_and(|kind| kind.contains("json")));
+    if parts.status.is_client_error() && !says_json {
+        return refused(parts.status, Body::new(body)).await;
+    }
+    let closed = async move {
+        match closing {
+            Some(mut closing) => closing.wait().await,
+            None => std::future::pending().await,
+        }
+    };
+    let stream = Body::new(body).into_data_stream().take_until(Box::pin(closed));
+    Response::from_parts(parts, Body::from_stream(stream))
+}
+
+/// A refusal of the protocol's, as a problem document.
+async fn refused(status: StatusCode, body: Body) -> Response {
+    let said = axum::body::to_bytes(body, 4_096).await.unwrap_or_default();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let code = match status {
+        StatusCode::FORBIDDEN => Code::Forbidden,
+        StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
+        _ => Code::BadRequest,
+    };
+    Failed(Problem { status: status.as_u16(), ..Problem::new(code, said) }).into_response()
 }
 
 /// The service, as a host of the tools.
-#[derive(Clone)]
-pub(crate) struct Http<S> {
+struct Http<S> {
     service: S,
 }
 
@@ -54,14 +94,15 @@ impl<S: Service> Host for Http<S> {
 
     async fn caller(&self, request: &Extensions) -> Result<Caller<Speaking<S>>, ErrorData> {
         let parts = request.get::<Parts>();
-        let principal = parts.and_then(|parts| parts.extensions.get::<Principal>()).copied();
+        let principal = parts.and_then(|parts| parts.extensions.get::<Principal>()).cloned();
         let (Some(parts), Some(principal)) = (parts, principal) else {
             return Err(ErrorData::invalid_request("this needs a token", None));
         };
-        let offer = match principal {
-            Principal::Admin => Offer::People,
-            Principal::Attempt(_) => {
-                let query = parts.uri.query().unwrap_or_default();
+        let query = parts.uri.query().unwrap_or_default();
+        let offer = match principal.scope() {
+            Scope::Admin | Scope::Operator => Offer::People,
+            Scope::Viewer | Scope::Runner => Offer::Looking,
+            Scope::Attempt => {
                 Offer::Agent { ask_person: query.split('&').any(|one| one == "ask=ask_person") }
             }
         };
@@ -71,24 +112,20 @@ impl<S: Service> Host for Http<S> {
 
 /// The service, asked by somebody.
 #[derive(Clone)]
-pub(crate) struct Speaking<S> {
+struct Speaking<S> {
     service: S,
     principal: Principal,
 }
 
 impl<S: Service> Speaking<S> {
-    fn by(&self) -> &'static str {
-        self.principal.name()
+    fn by(&self) -> Ask {
+        Ask::by(self.principal.name())
     }
 
     /// The attempt that speaks.
     fn who(&self) -> Result<Who, Problem> {
-        match self.principal {
-            Principal::Attempt(who) => Ok(who),
-            Principal::Admin => {
-                Err(Problem::new(Code::Forbidden, "this takes the token of an attempt"))
-            }
-        }
+        let who = self.principal.who();
+        who.ok_or_else(|| Problem::new(Code::Forbidden, "this takes the token of an attempt"))
     }
 }
 
@@ -96,9 +133,9 @@ type Later<T> = Result<T, Problem>;
 
 impl<S: Service> Backend for Speaking<S> {
     async fn create(&self, task: NewTask) -> Later<TaskView> {
-        match self.principal {
-            Principal::Admin => self.service.create(self.by(), task, None).await,
-            Principal::Attempt(who) => self.service.add_subtask(who, task, None).await,
+        match self.principal.who() {
+            Some(who) => self.service.add_subtask(who, task, None).await,
+            None => self.service.create(self.by(), task).await,
         }
     }
 
@@ -111,23 +148,23 @@ impl<S: Service> Backend for Speaking<S> {
     }
 
     async fn stop(&self, id: &str, wait: Duration) -> Later<Stopping> {
-        self.service.stop(self.by(), self.service.find(id).await?, wait, None).await
+        self.service.stop(self.by(), self.service.find(id).await?, wait).await
     }
 
     async fn answer(&self, id: &str, answer: Answer) -> Later<TaskView> {
-        self.service.answer(self.by(), self.service.find(id).await?, answer, None).await
+        self.service.answer(self.by(), self.service.find(id).await?, answer).await
     }
 
     async fn accept(&self, id: &str, accept: Accept) -> Later<TaskView> {
-        self.service.accept(self.by(), self.service.find(id).await?, accept, None).await
+        self.service.accept(self.by(), self.service.find(id).await?, accept).await
     }
 
     async fn reject(&self, id: &str, comment: Comment) -> Later<TaskView> {
-        self.service.reject(self.by(), self.service.find(id).await?, comment, None).await
+        self.service.reject(self.by(), self.service.find(id).await?, comment).await
     }
 
     async fn follow(&self, id: &str, message: Continue) -> Later<TaskView> {
-        self.service.follow(self.by(), self.service.find(id).await?, message, None).await
+        self.service.follow(self.by(), self.service.find(id).await?, message).await
     }
 
     async fn ask(&self, question: NewQuestion) -> Later<Asking> {

@@ -22,7 +22,5 @@ mod people;
 mod tools;
 
 pub use backend::Backend;
-pub(crate) use http::endpoint;
+pub(crate) use http::routes;
 pub use tools::{Caller, Host, Offer, Tools};
-
-pub use rmcp;

@@ -1,39 +1,52 @@
 //! What an agent says with its attempt's own token: questions, progress, results.
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::response::IntoResponse;
 use belay_api::port::Who;
-use belay_api::{Code, NewQuestion, Progress, Submission};
+use belay_api::{Asking, Code, NewQuestion, Progress, Submission};
 use belay_kernel::QuestionId;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
+use super::Answered;
 use crate::answer::{Failed, json};
-use crate::read::{Asked, Body, Caller, Principal, wait};
+use crate::read::{Asked, Body, Caller, wait};
 use crate::service::Service;
+use crate::table::{AGENT, Table};
 
-type Answered = Result<Response, Failed>;
-
-/// The routes below `/api/v1/attempt`, which are for the attempt whose token is sent.
-pub(crate) fn routes<S: Service>() -> Router<S> {
-    Router::new()
-        .route("/questions", post(ask::<S>))
-        .route("/questions/{question}", get(question::<S>))
-        .route("/questions/{question}/handed-over", post(handed_over::<S>))
-        .route("/progress", post(progress::<S>))
-        .route("/result", post(result::<S>))
+/// The routes for the attempt whose token is sent.
+pub(super) fn routes<S: Service>(table: &mut Table<S>) {
+    let says = "Asks the person who gave the task. The same words are the same question until its \
+                answer was handed over.";
+    table
+        .post("/api/v1/attempt/questions", AGENT, says, ask::<S>)
+        .body::<NewQuestion>()
+        .answers::<Asking>(200);
+    let says = "How a question of the attempt stands.";
+    table
+        .get("/api/v1/attempt/questions/{question}", AGENT, says, question::<S>)
+        .query::<Patience>()
+        .answers::<Asking>(200);
+    let says = "The agent has the answer.";
+    let path = "/api/v1/attempt/questions/{question}/handed-over";
+    table.post(path, AGENT, says, handed_over::<S>).answers_bytes(204, None);
+    let says = "Tells how far the agent is.";
+    table
+        .post("/api/v1/attempt/progress", AGENT, says, progress::<S>)
+        .body::<Progress>()
+        .answers_bytes(204, None);
+    let says = "Tells what came of the agent's work; what was told last counts.";
+    table
+        .post("/api/v1/attempt/result", AGENT, says, result::<S>)
+        .body::<Submission>()
+        .answers_bytes(204, None);
 }
 
-/// The attempt that speaks.
+/// The attempt that speaks; the rule of these routes lets nobody else in.
 fn who(caller: &Caller) -> Result<Who, Failed> {
-    match caller.by {
-        Principal::Attempt(who) => Ok(who),
-        Principal::Admin => {
-            Err(Failed::new(Code::Forbidden, "this takes the token of an attempt that runs"))
-        }
-    }
+    let who = caller.principal.who();
+    who.ok_or_else(|| Failed::new(Code::Forbidden, "this takes the token of an attempt that runs"))
 }
 
 async fn ask<S: Service>(
@@ -46,9 +59,10 @@ async fn ask<S: Service>(
 }
 
 /// How long to wait.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct Patience {
+    /// Wait so many milliseconds for the answer.
     wait_ms: u64,
 }
 
