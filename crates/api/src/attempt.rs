@@ -12,8 +12,6 @@ pub struct NewQuestion {
     pub text: String,
     /// What may be chosen.
     pub options: Vec<String>,
-    /// Wait so many milliseconds for the answer.
-    pub wait_ms: u64,
 }
 
 /// How a question stands.

@@ -26,19 +26,14 @@ pub(crate) async fn ask(data: &Data, ask: &cli::Ask, json: bool) -> Result<Exit,
     only_for_attempts()?;
     let mut link = Link::open(data, Start::Never).await?;
     let until = ask.wait.map(|wait| Instant::now() + Duration::from_millis(wait.as_millis()));
+    let question = NewQuestion { text: ask.question.clone(), options: ask.options.clone() };
     let mut asking = Asking { question: None, answer: None };
     let mut told = false;
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let wait = left.unwrap_or(WAIT).min(WAIT);
         let next = match asking.question {
-            None => {
-                let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-                // Said before it is waited for: the first request comes back at once.
-                let wait_ms = if told { wait_ms } else { 0 };
-                let (text, options) = (ask.question.clone(), ask.options.clone());
-                link.client().ask(&NewQuestion { text, options, wait_ms }).await
-            }
+            None => link.client().ask(&question).await,
             Some(question) => link.client().await_answer(question, wait).await,
         };
         match next {
@@ -72,6 +67,10 @@ pub(crate) async fn ask(data: &Data, ask: &cli::Ask, json: bool) -> Result<Exit,
                 exit: Exit::NeedsPerson,
                 text: "there is no answer yet; the question stays open".to_owned(),
             });
+        }
+        if asking.question.is_none() {
+            // Another question of the same attempt is open: this one is put when that is answered.
+            tokio::time::sleep(ASK_AGAIN).await;
         }
     }
 }

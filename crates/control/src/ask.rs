@@ -41,48 +41,33 @@ enum Known {
 }
 
 impl<S: Store> Control<S> {
-    /// Puts a question of the agent that speaks, and waits so long for its answer.
-    pub async fn ask_person(
-        &self,
-        speaker: Who,
-        question: NewQuestion,
-        wait: Duration,
-    ) -> Result<Asking, Problem> {
-        Ok(self.put_and_wait(speaker, question, Instant::now() + wait).await?)
+    /// Puts a question of the agent that speaks, in its turn, and says how it stands.
+    pub async fn ask_person(&self, speaker: Who, question: NewQuestion) -> Result<Asking, Problem> {
+        Ok(self.put_question(speaker, question).await?)
     }
 
-    async fn put_and_wait(
-        &self,
-        speaker: Who,
-        ask: NewQuestion,
-        until: Instant,
-    ) -> Outcome<Asking> {
+    async fn put_question(&self, speaker: Who, ask: NewQuestion) -> Outcome<Asking> {
         if let Err(denial) = question::check(&ask.text, &ask.options) {
             return Err(Refused::new(Code::BadRequest, denial.to_string()));
         }
+        self.still_acts(speaker).await?;
         let ask = self.masked_question(speaker, ask).await?;
-        loop {
-            let cursor = self.store().latest().await?;
-            self.still_acts(speaker).await?;
-            let id = match self.known_by_words(speaker, &ask).await? {
-                Known::Answered(id, answer) => {
-                    return Ok(Asking { question: Some(id), answer: Some(answer) });
-                }
-                Known::Open(id) => id,
-            };
-            if self.is_its_turn(speaker, id).await? {
-                let (text, options) = (ask.text.clone(), ask.options.clone());
-                let asked = Asked { question: id, text, options, held: true };
-                match self.take_question(speaker, asked).await {
-                    Ok(()) => return self.answer_of(speaker, id, until).await,
-                    // Another question of the same attempt was quicker.
-                    Err(_) if !self.is_its_turn(speaker, id).await? => {}
-                    Err(refused) => return Err(refused),
-                }
+        let id = match self.known_by_words(speaker, &ask).await? {
+            Known::Answered(id, answer) => {
+                return Ok(Asking { question: Some(id), answer: Some(answer) });
             }
-            if !self.wait_for_events(cursor, until).await {
-                return Ok(Asking { question: None, answer: None });
-            }
+            Known::Open(id) => id,
+        };
+        let later = Asking { question: None, answer: None };
+        if !self.is_its_turn(speaker, id).await? {
+            return Ok(later);
+        }
+        let NewQuestion { text, options } = ask;
+        match self.take_question(speaker, Asked { question: id, text, options, held: true }).await {
+            Ok(()) => Ok(Asking { question: Some(id), answer: None }),
+            // Another question of the same attempt was quicker.
+            Err(_) if !self.is_its_turn(speaker, id).await? => Ok(later),
+            Err(refused) => Err(refused),
         }
     }
 
@@ -193,7 +178,7 @@ impl<S: Store> Control<S> {
     async fn masked_question(&self, speaker: Who, ask: NewQuestion) -> Outcome<NewQuestion> {
         let secrets = self.secrets_of(speaker).await?;
         let options = ask.options.iter().map(|option| secrets.masked(option)).collect();
-        Ok(NewQuestion { text: secrets.masked(&ask.text), options, ..ask })
+        Ok(NewQuestion { text: secrets.masked(&ask.text), options })
     }
 }
 

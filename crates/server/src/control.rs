@@ -36,13 +36,8 @@ impl<S: Store> Service for Control<S> {
         Self::add_subtask(self, speaker, task, key).await
     }
 
-    async fn ask(
-        &self,
-        speaker: Who,
-        question: NewQuestion,
-        wait: Duration,
-    ) -> Result<Asking, Problem> {
-        Self::ask_person(self, speaker, question, wait).await
+    async fn ask(&self, speaker: Who, question: NewQuestion) -> Result<Asking, Problem> {
+        Self::ask_person(self, speaker, question).await
     }
 
     async fn await_answer(

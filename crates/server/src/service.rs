@@ -33,12 +33,11 @@ pub trait Service: Clone + Send + Sync + 'static {
         key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
 
-    /// Asks the person for the agent that speaks, and waits so long for the answer.
+    /// Asks the person for the agent that speaks, and says how the question stands.
     fn ask(
         &self,
         speaker: Who,
         question: NewQuestion,
-        wait: Duration,
     ) -> impl Future<Output = Later<Asking>> + Send;
 
     /// How a question of the agent that speaks stands: at once if it is answered, else after at

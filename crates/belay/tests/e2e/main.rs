@@ -1,9 +1,11 @@
 //! The product as a person meets it: the real binary, real processes, real git, judged from
 //! outside.
 
+mod asks;
 mod bad_input;
 mod crash;
 mod lessons;
+mod mcp;
 mod processes;
 mod real_agents;
 mod scale;

@@ -26,18 +26,13 @@ pub(super) async fn ask<B: Backend>(
     context: &RequestContext<RoleServer>,
 ) -> Called {
     let input: inputs::AskUser = read(arguments)?;
-    let (text, options) = (input.question, input.options);
+    let question = NewQuestion { text: input.question, options: input.options };
     let began = Instant::now();
     let mut asking = Asking { question: None, answer: None };
     loop {
-        let wait = NewQuestion {
-            text: text.clone(),
-            options: options.clone(),
-            wait_ms: u64::try_from(TELL_EVERY.as_millis()).unwrap_or(u64::MAX),
-        };
         let next = async {
             match asking.question {
-                None => backend.ask(wait).await,
+                None => backend.ask(question.clone()).await,
                 Some(question) => backend.await_answer(question, TELL_EVERY).await,
             }
         };
@@ -62,6 +57,10 @@ pub(super) async fn ask<B: Backend>(
             return sentence(format!("The person answers: {answer}"));
         }
         still_waiting(context, began.elapsed()).await;
+        if asking.question.is_none() {
+            // Another question of the same attempt is open: this one is put when that is answered.
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub trait Backend: Send + Sync {
     /// Follows a task that is over with a new one.
     fn follow(&self, id: &str, message: Continue) -> impl Future<Output = Later<TaskView>> + Send;
 
-    /// Asks the person, and waits for the answer as long as the question says.
+    /// Asks the person, and says how the question stands.
     fn ask(&self, question: NewQuestion) -> impl Future<Output = Later<Asking>> + Send;
 
     /// How a question stands: at once if it is answered, else after at most `wait`.

@@ -26,7 +26,6 @@ use super::tools::{Caller, Host, Offer, Tools};
 use crate::BODY_LIMIT;
 use crate::answer::Failed;
 use crate::gate::Closing;
-use crate::read::wait;
 use crate::service::Service;
 use crate::table::{Reach, Table, VIEWER};
 
@@ -168,8 +167,7 @@ impl<S: Service> Backend for Speaking<S> {
     }
 
     async fn ask(&self, question: NewQuestion) -> Later<Asking> {
-        let patience = wait(question.wait_ms);
-        self.service.ask(self.who()?, question, patience).await
+        self.service.ask(self.who()?, question).await
     }
 
     async fn await_answer(&self, question: QuestionId, wait: Duration) -> Later<Asking> {

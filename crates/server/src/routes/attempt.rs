@@ -54,8 +54,7 @@ async fn ask<S: Service>(
     caller: Caller,
     Body(question): Body<NewQuestion>,
 ) -> Answered {
-    let patience = wait(question.wait_ms);
-    json(&service.ask(who(&caller)?, question, patience).await?)
+    json(&service.ask(who(&caller)?, question).await?)
 }
 
 /// How long to wait.

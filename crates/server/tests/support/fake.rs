@@ -216,9 +216,9 @@ impl Service for Fake {
         self.create(Ask::by("attempt"), task).await
     }
 
-    async fn ask(&self, _: Who, question: NewQuestion, wait: Duration) -> Answered<Asking> {
-        let NewQuestion { text, options, .. } = question;
-        self.change(format!("ask {text} {options:?} {}", wait.as_millis()))?;
+    async fn ask(&self, _: Who, question: NewQuestion) -> Answered<Asking> {
+        let NewQuestion { text, options } = question;
+        self.change(format!("ask {text} {options:?}"))?;
         Ok(Asking { question: Some(QUESTION), answer: None })
     }
 
