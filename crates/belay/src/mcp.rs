@@ -106,6 +106,10 @@ fn unreachable(fault: Fault) -> Problem {
 }
 
 impl Backend for Remote {
+    async fn closed(&self) {
+        std::future::pending().await
+    }
+
     async fn create(&self, task: NewTask) -> Later<TaskView> {
         let task = match self.offer {
             Offer::Agent { .. } => task,

@@ -295,7 +295,9 @@ async fn a_server_that_stops_keeps_nobody_in_a_call() {
     server.stop.take().unwrap().send(()).unwrap();
     let limit = Duration::from_secs(5);
     tokio::time::timeout(limit, server.served).await.unwrap().unwrap().unwrap();
-    asking.abort();
+    let told = asking.await.unwrap().unwrap();
+    assert_eq!(told.is_error, Some(true));
+    assert!(text(&told).contains("call again with the same words"), "{told:?}");
 }
 
 #[tokio::test]

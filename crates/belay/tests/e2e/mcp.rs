@@ -1,8 +1,10 @@
 //! `belay mcp` on standard input and output, with a real MCP client: an assistant gives a task and
 //! tends it; a server that is not up, or falls, is said so and found again.
 
+use std::path::Path;
 use std::process::Stdio;
 
+use belay_model_server::clis;
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::{ServiceError, ServiceExt};
@@ -11,7 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 
 use crate::scripted::Scripted;
-use crate::world::{QUICK, World, wait_for};
+use crate::world::{QUICK, World, run, wait_for};
 
 /// An assistant with its own `belay mcp`.
 struct Assistant {
@@ -129,6 +131,29 @@ fn a_server_is_started_where_that_is_asked_for() {
     assistant.leaves();
     world.belay(&["down"]).done();
     wait_for("the server is gone", || !world.data().join("server.json").exists());
+}
+
+#[test]
+fn the_official_sdk_speaks_it_too_over_both_ways() {
+    if std::env::var_os(clis::SKIP).is_some() {
+        return;
+    }
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let script = clis::install_mcp_client(base).unwrap_or_else(|error| panic!("{error}"));
+    let world = World::new(QUICK);
+    let server = std::fs::read(world.data().join("server.json")).unwrap();
+    let server: Value = serde_json::from_slice(&server).unwrap();
+    let url = format!("{}/mcp", server["url"].as_str().unwrap());
+    let token = std::fs::read_to_string(world.data().join("token")).unwrap();
+    let belay = env!("CARGO_BIN_EXE_belay");
+    for words in [vec!["stdio", belay, "mcp"], vec!["http", &url, token.trim()]] {
+        let mut node = std::process::Command::new("node");
+        node.arg(&script).args(&words).env("BELAY_DATA_DIR", world.data());
+        let said = run(&mut node).json();
+        assert_eq!(said["tools"].as_array().unwrap().len(), 8, "{said}");
+        assert_eq!((&said["tasks"], &said["bad"]), (&json!(0), &json!(true)), "{said}");
+        assert_eq!((&said["server"], &said["refused"]), (&json!("belay"), &json!("not_found")));
+    }
 }
 
 #[test]

@@ -41,6 +41,11 @@ pub(super) async fn ask<B: Backend>(
             () = context.ct.cancelled() => {
                 return Err(Problem::new(Code::Unavailable, "the call was given up"));
             }
+            () = backend.closed() => {
+                let detail = "Belay is being restarted; call again with the same words, it is \
+                              the same question";
+                return Err(Problem::new(Code::Unavailable, detail));
+            }
             next = next => next,
         };
         match next {

@@ -13,6 +13,10 @@ type Later<T> = Result<T, Problem>;
 
 /// What the tools ask for. Tasks are named as people name them, by as much of an id as is unique.
 pub trait Backend: Send + Sync {
+    /// Over when whoever answers here is about to stop: a call that waits is told to come again.
+    /// Never, for what finds a server again by itself.
+    fn closed(&self) -> impl Future<Output = ()> + Send;
+
     /// Makes a task; for an agent, a subtask of its own.
     fn create(&self, task: NewTask) -> impl Future<Output = Later<TaskView>> + Send;
 

@@ -29,6 +29,8 @@ use crate::gate::Closing;
 use crate::service::Service;
 use crate::table::{Reach, Table, VIEWER};
 
+/// How long a stream may go on when the server stops: its call is told so, and ends.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How often an answer that waits shows that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -66,6 +68,7 @@ async fn answer<S: Service>(State(service): State<S>, request: Request) -> Respo
             Some(mut closing) => closing.wait().await,
             None => std::future::pending().await,
         }
+        tokio::time::sleep(LAST_WORDS).await;
     };
     let stream = Body::new(body).into_data_stream().take_until(Box::pin(closed));
     Response::from_parts(parts, Body::from_stream(stream))
@@ -105,7 +108,9 @@ impl<S: Service> Host for Http<S> {
                 Offer::Agent { ask_person: query.split('&').any(|one| one == "ask=ask_person") }
             }
         };
-        Ok(Caller { offer, backend: Speaking { service: self.service.clone(), principal } })
+        let closing = parts.extensions.get::<Closing>().cloned();
+        let service = self.service.clone();
+        Ok(Caller { offer, backend: Speaking { service, principal, closing } })
     }
 }
 
@@ -114,6 +119,7 @@ impl<S: Service> Host for Http<S> {
 struct Speaking<S> {
     service: S,
     principal: Principal,
+    closing: Option<Closing>,
 }
 
 impl<S: Service> Speaking<S> {
@@ -131,6 +137,13 @@ impl<S: Service> Speaking<S> {
 type Later<T> = Result<T, Problem>;
 
 impl<S: Service> Backend for Speaking<S> {
+    async fn closed(&self) {
+        match self.closing.clone() {
+            Some(mut closing) => closing.wait().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn create(&self, task: NewTask) -> Later<TaskView> {
         match self.principal.who() {
             Some(who) => self.service.add_subtask(who, task, None).await,
