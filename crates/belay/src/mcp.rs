@@ -107,7 +107,7 @@ fn unreachable(fault: Fault) -> Problem {
 
 impl Backend for Remote {
     async fn closed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn create(&self, task: NewTask) -> Later<TaskView> {

@@ -59,6 +59,8 @@ impl Connects for Running {
         ears: &Ears,
     ) -> Result<Session, Box<dyn std::error::Error>> {
         let url = format!("http://{}/mcp{query}", self.address);
+        // Our own client sets up what the HTTP library needs, also where nothing is encrypted.
+        let _ = self.client();
         let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(token);
         Ok(ears.clone().serve(StreamableHttpClientTransport::from_config(config)).await?)
     }
@@ -307,7 +309,8 @@ async fn pages_of_other_origins_get_nothing() {
     assert!(client.health().await.is_ok());
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
     let head = format!(
-        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\nConnection: close\r\n\
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
+         Connection: close\r\n\
          Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n",
         body.len(),

@@ -135,8 +135,7 @@ impl World {
             root: self.path("runner/process"),
             installation: self.installation,
             shim: ShimProgram {
-                belay: None,
-                path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
+                    path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
                 leading: vec![],
             },
             hidden: vec![self.root.path().into()],
@@ -170,6 +169,7 @@ impl World {
             slots: 2,
             roles: vec!["default".into()],
             url: "http://127.0.0.1:1".into(),
+            belay: None,
             path: std::env::var("PATH").unwrap(),
             hidden: vec![self.root.path().into()],
             sandbox: belay_sandbox::Limits::default(),
