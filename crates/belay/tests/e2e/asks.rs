@@ -1,5 +1,5 @@
-//! Agents that ask from inside their sandbox: held, answered, asked again after a fall, stopped, let
-//! go of; and what they hand in.
+//! Agents that ask from inside their sandbox: held, answered, asked again after a fall, stopped,
+//! let go of; and what they hand in.
 
 use std::fs;
 use std::net::TcpListener;

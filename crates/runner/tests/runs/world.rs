@@ -135,7 +135,7 @@ impl World {
             root: self.path("runner/process"),
             installation: self.installation,
             shim: ShimProgram {
-                    path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
+                path: env!("CARGO_BIN_EXE_belay-runner-test-shim").into(),
                 leading: vec![],
             },
             hidden: vec![self.root.path().into()],
