@@ -16,10 +16,9 @@ use std::time::Duration;
 use belay_api::port::{Asked, Who};
 use belay_api::{Asking, Code, NewQuestion, Principal, Problem};
 use belay_kernel::fence::{self, Intent};
-use belay_kernel::task::{Blocked, State};
 use belay_kernel::{QuestionId, question};
 use belay_store::blob::BlobHash;
-use belay_store::rows::{AttemptRow, QuestionRow, TaskRow};
+use belay_store::rows::{AttemptRow, QuestionRow};
 use belay_store::{Commit, NewEvent, Request, Store};
 use serde_json::json;
 use tokio::time::Instant;
@@ -58,15 +57,13 @@ impl<S: Store> Control<S> {
             }
             Known::Open(id) => id,
         };
-        let later = Asking { question: None, answer: None };
-        if !self.is_its_turn(speaker, id).await? {
-            return Ok(later);
-        }
         let NewQuestion { text, options } = ask;
         match self.take_question(speaker, Asked { question: id, text, options, held: true }).await {
             Ok(()) => Ok(Asking { question: Some(id), answer: None }),
-            // Another question of the same attempt was quicker.
-            Err(_) if !self.is_its_turn(speaker, id).await? => Ok(later),
+            // Another question of the same attempt is open: this one is put when that is answered.
+            Err(Refused::Problem(problem)) if problem.code == Code::Refused => {
+                Ok(Asking { question: None, answer: None })
+            }
             Err(refused) => Err(refused),
         }
     }
@@ -137,15 +134,6 @@ impl<S: Store> Control<S> {
         }
         let detail = format!("the same question was asked {ROUNDS} times in this attempt");
         Err(Refused::new(Code::Refused, detail))
-    }
-
-    /// Whether no other question of the task is open.
-    async fn is_its_turn(&self, speaker: Who, id: QuestionId) -> Outcome<bool> {
-        let task = self.row::<TaskRow>(speaker.task).await?;
-        Ok(match task.map(|task| task.row.task.state) {
-            Some(State::Blocked(Blocked::Held { question, .. })) => question == id,
-            _ => true,
-        })
     }
 
     async fn own_question(&self, speaker: Who, id: QuestionId) -> Outcome<QuestionRow> {
