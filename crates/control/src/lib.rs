@@ -20,6 +20,7 @@ mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod frozen;
 mod look;
 mod mailbox;
 mod orphan;
@@ -29,13 +30,16 @@ mod prompt;
 mod publish;
 mod read;
 mod refuse;
+mod remove;
 mod report;
+mod sandbox;
 mod settings;
 mod show;
 mod speak;
 mod sweep;
 mod tell;
 mod terminate;
+mod token;
 mod vault;
 mod verb;
 mod why;
@@ -109,6 +113,8 @@ struct Inner<S> {
     effects: Notify,
     /// A transcript may have grown.
     output: Notify,
+    /// Something was committed here: whoever waits for a row looks again.
+    committed: Notify,
 }
 
 impl<S: Store> Control<S> {
@@ -130,6 +136,7 @@ impl<S: Store> Control<S> {
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),
+            committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -1,10 +1,13 @@
 //! The routes, by resource. Adding one is a line in its resource's table, and a handler.
 
 mod attempt;
+mod attempts;
 mod node;
 mod reading;
+mod sandboxes;
 mod short;
 mod tasks;
+mod tokens;
 mod verbs;
 
 use axum::Router;
@@ -30,6 +33,9 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     reading::routes(&mut table);
     attempt::routes(&mut table);
     crate::mcp::routes(&mut table);
+    attempts::routes(&mut table);
+    sandboxes::routes(&mut table);
+    tokens::routes(&mut table);
     short::routes(&mut table);
     table
 }
