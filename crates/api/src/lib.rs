@@ -9,6 +9,7 @@
 //! and programs say, with the [`Client`] that says it.
 
 mod access;
+mod attempt;
 mod client;
 pub mod port;
 mod problem;
@@ -18,6 +19,9 @@ mod token;
 mod view;
 
 pub use access::{Ask, Principal, Scope, ScopeError};
+pub use attempt::{
+    Asking, NewQuestion, PROGRESS_LIMIT, Progress, ProgressView, RESULT_LIMIT, Submission,
+};
 pub use client::{Client, ClientError, Unanswered, UnusableAuthority};
 pub use problem::{Code, Problem};
 pub use request::{

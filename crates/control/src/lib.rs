@@ -12,6 +12,7 @@
 //! second one on the same database is as good as the first. What is kept in memory are hints.
 
 mod admit;
+mod ask;
 mod assignment;
 mod beat;
 mod claim;
@@ -36,6 +37,7 @@ mod settings;
 mod show;
 mod speak;
 mod sweep;
+mod tell;
 mod terminate;
 mod token;
 mod vault;
