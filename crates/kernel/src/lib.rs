@@ -54,13 +54,17 @@ pub mod worker;
 pub mod diagnostic;
 pub mod workflow;
 
+// Who is told.
+pub mod webhook;
+
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
 pub use disposition::Disposition;
 pub use event::{EventClass, EventKind, HeartbeatStatus};
 pub use id::{
     AttemptNumber, CommandId, ConnectionId, Epoch, IdError, InstallationId, NodeId, QuestionId,
-    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, WorkerId, WorkflowId,
+    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, WebhookId, WorkerId,
+    WorkflowId,
 };
 pub use limits::{Caps, Limit, LimitError, Limits, Scope, Switches};
 pub use time::{Span, SpanError, Timestamp};
