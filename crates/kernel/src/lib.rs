@@ -55,6 +55,8 @@ pub mod diagnostic;
 pub mod workflow;
 
 // Who is told.
+pub mod alert;
+pub mod meter;
 pub mod webhook;
 
 pub use cause::{Cause, Retry};

@@ -118,9 +118,14 @@ fn only_public_addresses_are_reached() {
     ] {
         assert_eq!(may_reach(address.parse().unwrap(), &[]), Err(place), "{address}");
     }
-    for address in
-        ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::"]
-    {
+    for address in [
+        "1.1.1.1",
+        "172.32.0.1",
+        "100.128.0.1",
+        "2606:4700::1111",
+        "::ffff:8.8.8.8",
+        "2002:808:808::",
+    ] {
         assert_eq!(may_reach(address.parse().unwrap(), &[]), Ok(()), "{address}");
     }
 }
