@@ -13,6 +13,7 @@ pub mod port;
 mod problem;
 mod request;
 mod view;
+mod watch;
 
 pub use client::{Client, ClientError, Unanswered};
 pub use problem::{Code, Problem};
@@ -23,11 +24,18 @@ pub use view::{
     AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, ReceiptView, Stopping,
     TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
 };
+pub use watch::{
+    AlertList, AlertView, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook,
+    Replayed, WebhookList, WebhookView,
+};
 
 use std::fmt;
 
 /// How an attempt's token begins; its task, its number and a secret follow.
 pub const ATTEMPT_TOKEN: &str = "belay_attempt_";
+
+/// How a webhook's secret begins that Belay drew.
+pub const WEBHOOK_SECRET: &str = "belay_hook_";
 
 /// The hash of a token, under which it is stored.
 pub fn token_hash(token: &str) -> String {

@@ -133,6 +133,7 @@ impl<S: Store> Control<S> {
             },
             image: new.image.as_deref().or(given.image.as_deref()).map(Into::into),
             keep_alive: new.keep_alive,
+            trace: None,
         };
         Ok(Birth {
             id,

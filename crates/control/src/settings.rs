@@ -42,6 +42,8 @@ pub struct Settings {
     pub version: String,
     /// The database behind it, in a word.
     pub store: String,
+    /// Webhooks that the settings say.
+    pub webhooks: Vec<crate::HookSettings>,
 }
 
 /// Why a task's limits cannot be used: one sentence.

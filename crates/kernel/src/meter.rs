@@ -91,12 +91,19 @@ pub struct Ended {
 /// Something that is counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
+    /// A task was made.
+    Created,
     /// A task moved to the state with this name.
-    Moved(&'static str),
+    Moved(String),
     /// An attempt passed this deadline.
     TimedOut(Clock),
     /// Everything of an attempt is safe.
     Ended(Ended),
+    /// A sandbox was probed, and answered or not.
+    Probed {
+        /// Whether it answered.
+        healthy: bool,
+    },
     /// A runner joined, for the first time or again.
     Joined(RunnerId),
 }
@@ -116,6 +123,8 @@ pub struct Recent {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
+    /// Tasks that were made.
+    pub created: u64,
     /// Moves of tasks, by the state that they came to.
     pub moves: BTreeMap<String, u64>,
     /// Ends of attempts, by outcome.
@@ -132,6 +141,8 @@ pub struct Totals {
     pub stop_latency: Lengths,
     /// Clean-ups after a timeout: proven in time with a whole transcript, or not.
     pub cleanups: Split,
+    /// Probes of sandboxes: answered, or not.
+    pub probes: Split,
     /// Joins of runners.
     pub joins: u64,
     slices: BTreeMap<i64, Recent>,
@@ -142,7 +153,8 @@ impl Totals {
     /// Counts what happened at `at`.
     pub fn note(&mut self, seen: &Seen, at: Timestamp, limits: &Limits) {
         match seen {
-            Seen::Moved(state) => *self.moves.entry((*state).to_owned()).or_default() += 1,
+            Seen::Created => self.created += 1,
+            Seen::Moved(state) => *self.moves.entry(state.clone()).or_default() += 1,
             Seen::TimedOut(Clock::Inactivity) => {
                 self.inactivity += 1;
                 self.slice(at, limits).inactivity += 1;
@@ -150,6 +162,7 @@ impl Totals {
             Seen::TimedOut(Clock::Absolute) => self.absolute += 1,
             Seen::TimedOut(_) => {}
             Seen::Ended(ended) => self.note_end(ended, at, limits),
+            Seen::Probed { healthy } => self.probes.add(*healthy),
             Seen::Joined(runner) => {
                 self.joins += 1;
                 self.joined.retain(|_, times| {
@@ -323,7 +336,7 @@ mod tests {
     #[test]
     fn totals_survive_being_written_and_read() {
         let totals = counted(&[
-            (0, Seen::Moved("READY")),
+            (0, Seen::Moved("READY".to_owned())),
             (1, Seen::TimedOut(Clock::Absolute)),
             (2, Seen::Joined(RunnerId::from_bits(5))),
             (3, stop(Proof::Observed, 3)),

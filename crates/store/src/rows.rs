@@ -6,6 +6,7 @@ mod fleet;
 mod ledger;
 mod session;
 mod task;
+mod watch;
 mod workflow;
 
 pub use attempt::AttemptRow;
@@ -13,6 +14,9 @@ pub use fleet::{RoleRow, RunnerRow, StartRow, WorkerRow};
 pub use ledger::{AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker};
 pub use session::{SandboxRow, SessionRow};
 pub use task::{Publishing, SpecRow, TaskRow, Uncommitted};
+pub use watch::{
+    AlertRow, HookOrigin, LetterRow, LetterState, MeterRow, Secret, Shape, WebhookRow,
+};
 pub use workflow::{DiagnosticRow, ResultRow, WorkflowRow};
 
 use crate::row::Record;
@@ -37,6 +41,10 @@ pub const TABLES: &[fn() -> &'static Table] = &[
     StartRow::table,
     ResultRow::table,
     DiagnosticRow::table,
+    WebhookRow::table,
+    LetterRow::table,
+    MeterRow::table,
+    AlertRow::table,
 ];
 
 /// What happens to a row when the row that it refers to is removed.
@@ -87,10 +95,11 @@ pub const REFERENCES: &[Reference] = &[
     refers("remarks", "task", "tasks", OnDelete::Cascade),
     refers("results", "workflow", "workflows", OnDelete::Cascade),
     refers("diagnostics", "workflow", "workflows", OnDelete::Cascade),
+    refers("letters", "webhook", "webhooks", OnDelete::Cascade),
 ];
 
 /// The columns of which no two rows of a table may have the same value, empty ones excepted. A row
 /// fills such a column only while it counts: a live attempt with its task, a live sandbox with its
 /// session, a pending start with its role.
 pub const ONLY_ONE: &[(&str, &str)] =
-    &[("attempts", "live"), ("sandboxes", "live"), ("starts", "pending")];
+    &[("attempts", "live"), ("sandboxes", "live"), ("starts", "pending"), ("webhooks", "name")];

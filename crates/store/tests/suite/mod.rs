@@ -13,6 +13,7 @@ pub(crate) mod make;
 pub(crate) mod model;
 pub(crate) mod rows;
 pub(crate) mod tending;
+pub(crate) mod watching;
 
 /// Runs `$run!(name, path)` for every case.
 #[macro_export]
@@ -62,6 +63,11 @@ macro_rules! for_every_case {
             fleet::workers_come_back_with_their_leases,
             fleet::roles_and_runners_come_back,
             fleet::workflows_results_and_diagnostics_come_back,
+            watching::webhooks_and_their_letters_come_back,
+            watching::a_webhooks_name_is_its_own,
+            watching::letters_go_with_their_webhook,
+            watching::meters_and_alerts_come_back,
+            watching::rows_are_counted_by_name,
             input::oversized_fields_are_refused,
             input::what_is_not_text_is_refused,
             input::numbers_that_do_not_fit_are_refused,
