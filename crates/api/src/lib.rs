@@ -8,6 +8,7 @@
 //! [`port`] is what a runner says to control and what it is told. The other modules are what people
 //! and programs say, with the [`Client`] that says it.
 
+mod access;
 mod client;
 pub mod port;
 mod problem;
@@ -15,14 +16,16 @@ mod request;
 mod view;
 mod watch;
 
+pub use access::{Ask, Principal, Scope, ScopeError};
 pub use client::{Client, ClientError, Unanswered};
 pub use problem::{Code, Problem};
 pub use request::{
-    Accept, Answer, Comment, Continue, Dirty, ListTasks, NewTask, Publishing, Resume, Stop,
+    Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, NewBackup,
+    NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
 pub use view::{
-    AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, ReceiptView, Stopping,
-    TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
+    AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready, ReceiptView,
+    Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,
 };
 pub use watch::{
     AlertList, AlertView, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook,

@@ -2,7 +2,7 @@
 //! have subtasks. It cannot accept its own work, read others', or outlive its attempt.
 
 use belay_api::port::Who;
-use belay_api::{ATTEMPT_TOKEN, NewTask, Problem, TaskView, token_hash};
+use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_hash};
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::Store;
 use belay_store::rows::AttemptRow;
@@ -12,6 +12,11 @@ use crate::assignment::who;
 use crate::refuse::{Outcome, Refused};
 
 impl<S: Store> Control<S> {
+    /// Whose token this is, as long as it opens anything.
+    pub async fn principal(&self, token: &str) -> Result<Option<Principal>, Problem> {
+        Ok(self.speaker(token).await?.map(Principal::attempt))
+    }
+
     /// The attempt whose token this is, as long as it may act.
     pub async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
         let Some(id) = named(token) else { return Ok(None) };
@@ -36,8 +41,9 @@ impl<S: Store> Control<S> {
 
     async fn subtask_of(&self, speaker: Who, new: NewTask, key: Option<String>) -> Outcome<TaskId> {
         let body = serde_json::to_string(&new).unwrap_or_default();
-        let by = format!("attempt {}/{}", speaker.task, speaker.attempt);
-        let asked = self.asked(&by, key, &format!("create {body}"));
+        let by = Principal::attempt(speaker);
+        let ask = Ask { key, ..Ask::by(by.name()) };
+        let asked = self.asked(ask, &format!("create {body}"));
         let new = NewTask { parent: Some(speaker.task), ..new };
         self.admit(&asked, new, Some(speaker)).await
     }

@@ -88,6 +88,9 @@ macro_rules! ids {
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
+
+        #[cfg(feature = "schema")]
+        crate::schema::text!($name, "^[0-9a-hjkmnp-tv-z]{16}$");
     )*};
 }
 
@@ -120,6 +123,8 @@ ids! {
     WebhookId,
     /// One installation of Belay: what its sandboxes and containers are labelled with.
     InstallationId,
+    /// A token with a scope that a person made.
+    TokenId,
 }
 
 macro_rules! numbers {
@@ -130,6 +135,7 @@ macro_rules! numbers {
             Deserialize,
         )]
         #[serde(transparent)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub struct $name(pub $inner);
 
         impl $name {

@@ -8,6 +8,8 @@ mod disposition;
 mod event;
 mod id;
 mod limits;
+#[cfg(feature = "schema")]
+mod schema;
 mod time;
 mod usage;
 
@@ -65,8 +67,8 @@ pub use disposition::Disposition;
 pub use event::{EventClass, EventKind, HeartbeatStatus};
 pub use id::{
     AttemptNumber, CommandId, ConnectionId, Epoch, IdError, InstallationId, NodeId, QuestionId,
-    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, WebhookId, WorkerId,
-    WorkflowId,
+    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, TokenId, WebhookId,
+    WorkerId, WorkflowId,
 };
 pub use limits::{Caps, Limit, LimitError, Limits, Scope, Switches};
 pub use time::{Span, SpanError, Timestamp};

@@ -44,6 +44,13 @@ pub const MIGRATIONS: &[Migration] = &[
         postgres: "",
     },
     Migration {
+        number: 4,
+        name: "tokens",
+        common: include_str!("schema/0004_tokens.sql"),
+        sqlite: "",
+        postgres: "",
+    },
+    Migration {
         number: 5,
         name: "watch",
         common: include_str!("schema/0005_watch.sql"),

@@ -12,7 +12,8 @@ use crate::refusal::{Failure, Refusal};
 use crate::row::{RawRow, Record, Stored};
 use crate::rows::{
     AlertRow, AttemptRow, DependencyRow, DiagnosticRow, LetterRow, LetterState, QuestionRow,
-    RemarkRow, ResultRow, SandboxRow, SessionRow, StartRow, TaskRow, WebhookRow, WorkerRow,
+    RemarkRow, ResultRow, SandboxRow, SessionRow, StartRow, TaskRow, TokenRow, WebhookRow,
+    WorkerRow,
 };
 use crate::table::Table;
 
@@ -245,6 +246,10 @@ filters! {
     DiagnosticRow {
         /// Only diagnostics of these workflows.
         workflow: "workflow" WorkflowId,
+    }
+    TokenRow {
+        /// Only those with these names that are not revoked.
+        live: "live" Name,
     }
     RemarkRow {
         /// Only remarks in the threads of these tasks.

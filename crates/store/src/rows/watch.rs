@@ -76,7 +76,7 @@ codes! {
 record! {
     /// A receiver of events.
     pub struct WebhookRow in "webhooks" {
-        id: WebhookId, key: 1, rank: 40, newest: "created_at", timer: None;
+        id: WebhookId, key: 1, rank: 18, newest: "created_at", timer: None;
         /// Its id.
         id: WebhookId,
         /// What people call it; no two have the same name.
@@ -103,7 +103,7 @@ record! {
 record! {
     /// Something that a webhook is still to be told.
     pub struct LetterRow in "letters" {
-        id: (WebhookId, u64), key: 2, rank: 41, newest: "number", timer: None;
+        id: (WebhookId, u64), key: 2, rank: 19, newest: "number", timer: None;
         /// Which webhook.
         webhook: WebhookId,
         /// The number of the event.
@@ -136,7 +136,7 @@ record! {
 record! {
     /// A reader of all events that adds them up.
     pub struct MeterRow in "meters" {
-        id: Name, key: 1, rank: 42, newest: "name", timer: None;
+        id: Name, key: 1, rank: 20, newest: "name", timer: None;
         /// Its name.
         name: Name,
         /// The number of the last event that was counted.
@@ -149,7 +149,7 @@ record! {
 record! {
     /// An alert that fires, may fire soon, or has fired.
     pub struct AlertRow in "alerts" {
-        id: (AlertKind, Name), key: 2, rank: 43, newest: "since", timer: None;
+        id: (AlertKind, Name), key: 2, rank: 21, newest: "since", timer: None;
         /// What it is about.
         kind: AlertKind,
         /// Which one.

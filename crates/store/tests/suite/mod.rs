@@ -62,6 +62,7 @@ macro_rules! for_every_case {
             fleet::a_role_has_one_pending_start,
             fleet::workers_come_back_with_their_leases,
             fleet::roles_and_runners_come_back,
+            fleet::tokens_come_back_and_no_two_that_live_share_a_name,
             fleet::workflows_results_and_diagnostics_come_back,
             watching::webhooks_and_their_letters_come_back,
             watching::a_webhooks_name_is_its_own,
