@@ -3,9 +3,10 @@
 use belay_kernel::alert::Kind;
 use belay_kernel::{TaskId, Timestamp, WebhookId};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// How a webhook's bodies look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HookShape {
     /// The event, as the API tells it.
@@ -18,7 +19,7 @@ pub enum HookShape {
 }
 
 /// A webhook to be made.
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewWebhook {
     /// What it is called; no two have the same name.
@@ -45,7 +46,7 @@ impl std::fmt::Debug for NewWebhook {
 }
 
 /// A webhook. Neither its secret nor the path of its address is ever shown.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WebhookView {
     /// Its id.
     pub id: WebhookId,
@@ -74,14 +75,14 @@ pub struct WebhookView {
 }
 
 /// Every webhook.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WebhookList {
     /// They, by name.
     pub webhooks: Vec<WebhookView>,
 }
 
 /// A webhook that was made, with its secret: it is told this once.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MadeWebhook {
     /// It.
     #[serde(flatten)]
@@ -99,7 +100,7 @@ impl std::fmt::Debug for MadeWebhook {
 }
 
 /// Which letters of a webhook are listed.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListLetters {
     /// `waiting` or `dead`; both, if it is not said.
@@ -111,7 +112,7 @@ pub struct ListLetters {
 }
 
 /// Something that a webhook was not told yet.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LetterView {
     /// The number of its event: what it is called within its webhook.
     pub number: u64,
@@ -136,7 +137,7 @@ pub struct LetterView {
 }
 
 /// A page of letters, newest first.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LetterPage {
     /// The letters.
     pub letters: Vec<LetterView>,
@@ -145,14 +146,14 @@ pub struct LetterPage {
 }
 
 /// How many letters wait again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Replayed {
     /// So many.
     pub replayed: u64,
 }
 
 /// An alert.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AlertView {
     /// What it is about.
     pub kind: Kind,
@@ -169,7 +170,7 @@ pub struct AlertView {
 }
 
 /// Every alert that fires, may fire soon, or has fired.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AlertList {
     /// They: firing ones first.
     pub alerts: Vec<AlertView>,

@@ -13,6 +13,7 @@ mod fault;
 mod follow;
 mod git;
 mod list;
+mod log;
 mod logs;
 mod merge;
 mod new_task;
@@ -24,6 +25,7 @@ mod show;
 mod times;
 mod up;
 mod verbs;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -89,6 +91,8 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Why(which) => show::why(&mut link, &which.task, json).await,
         Command::Logs(logs) => logs::logs(&mut link, &logs, json).await,
         Command::Diff(attempt) => logs::diff(&mut link, &attempt).await,
+        Command::Webhook(webhook) => webhooks::webhook(&mut link, &webhook, json).await,
+        Command::Alerts => webhooks::alerts(&mut link, json).await,
         other => verbs::verb(&mut link, other, json).await,
     }
 }

@@ -19,6 +19,7 @@ use crate::config::{Config, Sources};
 use crate::data::{Data, ServerFile};
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
+use crate::log::{self, Mask};
 use crate::process::Process;
 use crate::screen::{note, say};
 
@@ -33,8 +34,10 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         rustix::process::set_parent_process_death_signal(signal)
             .map_err(|error| Fault::failed(format!("it cannot end with its parent: {error}")))?;
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
     let config = Config::load(&Sources { port: up.port, ..Sources::here(None) })?;
+    let mask = mask(&config);
+    let watch = &config.file.watch;
+    log::begin(up.log_format.unwrap_or(watch.log), watch.log_level, &mask);
     data.make()?;
     if let Some(server) = data.server() {
         return Err(Fault::refused(format!(
@@ -45,12 +48,30 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         )));
     }
     let token = data.make_token()?;
+    mask.hide(&token);
     let listener = match listen(config.file.server.port).await {
         // Whoever started this one finds it by its file, whatever its port.
         Err(_) if up.detached && up.port.is_none() => listen(0).await?,
         listener => listener?,
     };
     compose(data, up, &config, listener, &token).await
+}
+
+/// What must not be in the log: secrets of webhooks, and variables that look like credentials.
+fn mask(config: &Config) -> Mask {
+    let mask = Mask::default();
+    for hook in config.file.webhooks.values() {
+        mask.hide(&hook.url);
+        hook.secret.iter().for_each(|secret| mask.hide(secret));
+    }
+    let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD", "DATABASE_URL"];
+    for (name, value) in std::env::vars() {
+        let upper = name.to_ascii_uppercase();
+        if parts.iter().any(|part| upper.contains(part)) {
+            mask.hide(&value);
+        }
+    }
+    mask
 }
 
 async fn listen(port: u16) -> Result<TcpListener, Fault> {

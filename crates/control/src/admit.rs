@@ -21,6 +21,7 @@ use crate::commit::{Draft, Put};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 use crate::report::admitted;
+use crate::trace;
 use crate::verb::Asked;
 
 /// The longest prompt, in bytes.
@@ -128,7 +129,7 @@ impl<S: Store> Control<S> {
             },
             image: new.image.as_deref().or(given.image.as_deref()).map(Into::into),
             keep_alive: new.keep_alive,
-            trace: None,
+            trace: trace::current().map(|context| context.to_string().into()),
         };
         Ok(Birth {
             id,
@@ -332,7 +333,9 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
         created_at: now,
         due_at: None,
     };
-    let spec = SpecRow { base: base(birth, parent), ..birth.spec.clone() };
+    let inherited = parent.and_then(|(look, _)| look.spec.trace.clone());
+    let trace = inherited.or(birth.spec.trace.clone());
+    let spec = SpecRow { base: base(birth, parent), trace, ..birth.spec.clone() };
     let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
     match parent {
         Some((look, subtasks)) => {

@@ -154,7 +154,7 @@ impl<S: Store> Control<S> {
     /// Stops that are not proven yet although their time is over.
     pub(crate) async fn overdue_stops(&self) -> Outcome<u64> {
         let now = self.store().now().await?;
-        let ending = Query::<AttemptRow>::first(MAX_BATCH).phase(&["ending".into()]);
+        let ending = Query::<AttemptRow>::first(MAX_BATCH).phase(&["ENDING".into()]);
         let overdue = |row: &&Stored<AttemptRow>| {
             let stopped = matches!(row.row.attempt.phase, Phase::Ending(End::Cancelled));
             let since = row.row.ending_at.unwrap_or(now);

@@ -36,6 +36,7 @@ mod show;
 mod speak;
 mod sweep;
 mod terminate;
+pub mod trace;
 mod vault;
 mod verb;
 mod webhook;

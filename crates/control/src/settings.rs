@@ -44,6 +44,8 @@ pub struct Settings {
     pub store: String,
     /// Webhooks that the settings say.
     pub webhooks: Vec<crate::HookSettings>,
+    /// Who sends traces, if anybody does.
+    pub tracer: Option<crate::trace::Tracer>,
 }
 
 /// Why a task's limits cannot be used: one sentence.

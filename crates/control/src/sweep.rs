@@ -39,7 +39,8 @@ impl<S: Store> Control<S> {
             self.perform_forever(),
             self.prune_forever(),
             self.watch_forever(),
-            self.deliver_forever()
+            self.deliver_forever(),
+            self.trace_forever()
         );
     }
 

@@ -31,6 +31,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $code:literal,)*) => {
         /// What an alert is about.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AlertKind))]
         #[serde(rename_all = "snake_case")]
         pub enum Kind { $($(#[$doc])* $name),* }
 

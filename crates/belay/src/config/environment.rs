@@ -4,7 +4,7 @@ use belay_kernel::{Caps, Limit, Span, Switches};
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::file::{Defaults, File, Server};
+use super::file::{Defaults, File, Server, Watch};
 use crate::fault::Fault;
 
 /// Every setting that a variable says, as a table of its own.
@@ -50,6 +50,7 @@ fn keys() -> Vec<(&'static str, String)> {
     keys.extend(fields(&Caps::default()).map(|key| ("caps", key)));
     keys.extend(fields(&Switches::default()).map(|key| ("switches", key)));
     keys.extend(fields(&Defaults::default()).map(|key| ("defaults", key)));
+    keys.extend(fields(&Watch::default()).map(|key| ("watch", key)));
     keys
 }
 
@@ -69,7 +70,7 @@ fn typed(section: &str, key: &str, text: &str) -> Value {
     match section {
         _ if whole => text.parse().map(Value::Integer).unwrap_or(Value::String(text.into())),
         "switches" => text.parse().map(Value::Boolean).unwrap_or(Value::String(text.into())),
-        "defaults" if key == "environment" => {
+        "defaults" | "watch" if matches!(key, "environment" | "webhook_allow") => {
             let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
             Value::Array(names.map(|name| Value::String(name.into())).collect())
         }

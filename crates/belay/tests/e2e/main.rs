@@ -12,4 +12,5 @@ mod stop;
 mod success;
 mod table;
 mod timeouts;
+mod watch;
 mod world;

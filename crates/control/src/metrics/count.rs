@@ -32,7 +32,7 @@ impl<S: Store> Control<S> {
             let read = match self.store().events(cursor, EventFilter::default(), EVENTS).await {
                 Ok(read) => read,
                 Err(failure) => {
-                    self.reseat(stored.as_ref(), row, failure).await?;
+                    self.reseat_meter(stored.as_ref(), row, failure).await?;
                     continue;
                 }
             };
@@ -68,7 +68,7 @@ impl<S: Store> Control<S> {
     }
 
     /// A cursor that the events do not have any more, or not yet: after 90 days, or a restore.
-    async fn reseat(
+    async fn reseat_meter(
         &self,
         before: Option<&Stored<MeterRow>>,
         row: MeterRow,

@@ -161,7 +161,7 @@ struct Forbidden {
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (address, place) = (self.address, self.place.name());
-        write!(f, "{address} is a {place} address; `webhooks.allow` in belay.toml can allow it")
+        write!(f, "{address} is a {place} address; `webhook_allow` in [watch] can allow it")
     }
 }
 

@@ -147,7 +147,7 @@ impl<S: Store> Control<S> {
         let cursor = Cursor { epoch, number: desk.seen(&hook.row) };
         let read = match self.store().events(cursor, EventFilter::default(), EVENTS).await {
             Ok(read) => read,
-            Err(failure) => return self.reseat(desk, hook, failure).await,
+            Err(failure) => return self.reseat_hook(desk, hook, failure).await,
         };
         let patterns: Vec<Pattern> =
             hook.row.kinds.0.iter().filter_map(|kind| kind.parse().ok()).collect();
@@ -175,7 +175,7 @@ impl<S: Store> Control<S> {
     }
 
     /// A cursor that the events do not have any more, or not yet: after 90 days, or a restore.
-    async fn reseat(
+    async fn reseat_hook(
         &self,
         desk: &mut Desk,
         hook: &Stored<WebhookRow>,

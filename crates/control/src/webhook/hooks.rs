@@ -180,7 +180,8 @@ impl<S: Store> Control<S> {
             return bad("the address is longer than 2048 bytes".to_owned());
         }
         if let Some(courier) = &self.inner.courier {
-            courier.check(&hook.url.0).or_else(bad)?;
+            let checked = courier.check(&hook.url.0);
+            checked.map_err(|why| Refused::new(Code::BadRequest, why))?;
         }
         let weak = |secret: &Secret| secret.0.len() < SHORTEST || secret.0.len() > 512;
         if hook.secret.as_ref().is_some_and(weak) {

@@ -5,6 +5,7 @@ mod reading;
 mod short;
 mod tasks;
 mod verbs;
+mod watch;
 
 use axum::Router;
 use axum::extract::Extension;
@@ -28,6 +29,7 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     verbs::routes(&mut table);
     reading::routes(&mut table);
     short::routes(&mut table);
+    watch::routes(&mut table);
     table
 }
 

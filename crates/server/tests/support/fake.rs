@@ -18,7 +18,7 @@ use belay_kernel::receipt::Receipt;
 use belay_kernel::task::{Blocked, Plan, Reason, Review, State};
 use belay_kernel::why::{LivePath, Why};
 use belay_kernel::{AttemptNumber, Epoch, Money, QuestionId, TaskId, Timestamp};
-use belay_server::Service;
+use belay_server::{Service, Watched};
 
 type Answered<T> = Result<T, Problem>;
 
@@ -192,6 +192,8 @@ fn receipt() -> ReceiptView {
 
 /// The token of the only attempt.
 pub(crate) const ATTEMPT: &str = "belay_attempt_of_the_fake";
+
+impl Watched for Fake {}
 
 impl Service for Fake {
     async fn principal(&self, token: &str) -> Answered<Option<Principal>> {
