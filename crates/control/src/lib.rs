@@ -57,7 +57,7 @@ use tokio::sync::Notify;
 use mailbox::Mailboxes;
 pub use settings::{RoleSettings, Settings};
 pub use vault::{FileVault, MemoryVault, Vault, VaultError};
-pub use webhook::{Courier, HookSettings, HttpCourier, Parcel, Undelivered};
+pub use webhook::{Courier, Delivery, HookSettings, HttpCourier, Parcel, Undelivered};
 
 /// The control plane of one node. Clones are the same one.
 pub struct Control<S> {

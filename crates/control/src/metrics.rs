@@ -10,5 +10,5 @@ mod exposition;
 mod gauges;
 mod render;
 
-pub use exposition::{Exposition, Histogram};
+pub use exposition::{Exposition, Histogram, Label};
 pub(crate) use gauges::Gauges;

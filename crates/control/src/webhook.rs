@@ -21,5 +21,5 @@ mod desk;
 mod hooks;
 mod shape;
 
-pub use courier::{Courier, HttpCourier, Parcel, Undelivered};
+pub use courier::{Courier, Delivery, HttpCourier, Parcel, Undelivered};
 pub use hooks::HookSettings;
