@@ -138,6 +138,8 @@ impl<S: Store> Control<S> {
         let roles = self.all(Query::<RoleRow>::first(MAX_BATCH)).await?;
         let open = |row: &&Stored<RoleRow>| !matches!(row.row.breaker, Breaker::Closed { .. });
         let (missing, known) = self.missing(now).await?;
+        // Each word of a runner renews its lease, its first one included.
+        let heard = runners.iter().map(|lease| lease.until.before(limits.worker_lease));
         let measured = Measured {
             recent: totals.lately(now, limits),
             overdue_stops: self.overdue_stops().await?,
@@ -145,7 +147,7 @@ impl<S: Store> Control<S> {
             joins: totals.joins_lately(now, limits),
             open_breakers: roles.iter().filter(open).map(|r| r.row.role.name.clone()).collect(),
             budgets: self.budgets(&tasks).await?,
-            census: Census::take(runners.iter().map(|lease| lease.beaten_at), limits, now),
+            census: Census::take(heard, limits, now),
             pathless: self.pathless(&tasks).await?,
         };
         Ok((measured, known))

@@ -112,7 +112,7 @@ async fn redirects_are_not_followed() {
     let (inside, told) = answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     let to =
         format!("HTTP/1.1 302 Found\r\nlocation: http://{inside}/\r\ncontent-length: 0\r\n\r\n");
-    let (address, _) = answering(Box::leak(to.into_boxed_str()));
+    let (address, _told) = answering(Box::leak(to.into_boxed_str()));
     let says = failure(courier(&["127.0.0.1"]).send(parcel(format!("http://{address}/"))).await);
     assert_eq!(says, "it answered 302: redirects are not followed");
     assert!(told.try_recv().is_err());

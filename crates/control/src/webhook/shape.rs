@@ -217,7 +217,7 @@ mod tests {
         let signed = signature("sesame", 1_700_000_000, &parcel.body);
         assert_eq!(header(&parcel, "belay-signature"), signed);
         assert_eq!(header(&parcel, "belay-try"), "2");
-        assert_eq!(format!("{parcel:?}"), "Parcel { bytes: 73, .. }");
+        assert_eq!(format!("{parcel:?}"), "Parcel { bytes: 79, .. }");
     }
 
     #[test]
