@@ -4,8 +4,8 @@
 //! The address that is judged is the one that is connected to. An IPv6 address that carries an IPv4
 //! address (mapped, compatible, NAT64, 6to4) is judged by what it carries.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Why an address is not reached without being allowed.

@@ -54,7 +54,9 @@ fn letter(webhook: WebhookId, number: u64, state: LetterState) -> LetterRow {
 pub(crate) async fn webhooks_and_their_letters_come_back<S: Store>(store: Arc<S>) {
     for shape in [Shape::Belay, Shape::Slack, Shape::Ntfy] {
         let row = webhook(shape);
-        assert!(!format!("{row:?}").contains("se"), "secrets are not printed: {row:?}");
+        let printed = format!("{row:?}");
+        let hidden = !printed.contains("sesame") && !printed.contains("services");
+        assert!(hidden, "secrets are not printed: {printed}");
         let id = row.id;
         comes_back(&*store, id, row).await;
         comes_back(&*store, (id, 1), letter(id, 1, LetterState::Waiting)).await;
