@@ -20,6 +20,7 @@ mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod frozen;
 mod look;
 mod mailbox;
 pub mod metrics;
@@ -30,12 +31,15 @@ mod prompt;
 mod publish;
 mod read;
 mod refuse;
+mod remove;
 mod report;
+mod sandbox;
 mod settings;
 mod show;
 mod speak;
 mod sweep;
 mod terminate;
+mod token;
 pub mod trace;
 mod vault;
 mod verb;
@@ -121,6 +125,8 @@ struct Inner<S> {
     sightings: Mutex<BTreeMap<RunnerId, alert::Sighting>>,
     /// What this process counts of itself.
     gauges: metrics::Gauges,
+    /// Something was committed here: whoever waits for a row looks again.
+    committed: Notify,
 }
 
 impl<S: Store> Control<S> {
@@ -146,6 +152,7 @@ impl<S: Store> Control<S> {
             letters: Notify::new(),
             sightings: Mutex::default(),
             gauges: metrics::Gauges::default(),
+            committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

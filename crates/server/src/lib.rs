@@ -15,6 +15,7 @@ mod access;
 mod answer;
 mod control;
 mod describe;
+mod failures;
 mod figures;
 mod gate;
 mod read;
@@ -22,6 +23,7 @@ mod routes;
 mod serve;
 mod service;
 mod table;
+mod tls;
 mod traced;
 mod watch;
 
@@ -30,6 +32,7 @@ pub use routes::entries;
 pub use serve::serve;
 pub use service::Service;
 pub use table::{Entry, Reach, Rule};
+pub use tls::{Tls, TlsError};
 pub use watch::Watched;
 
 /// The largest body that is taken, in bytes.
