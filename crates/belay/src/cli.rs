@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Rm(Which),
     /// Tell what this machine can do, what is missing, what that costs, and what fixes it
     Doctor,
-    /// Tell other programs what happens: make, list, try and remove webhooks, replay dead letters
+    /// Make, try and remove webhooks, and send again what was given up
     #[command(subcommand)]
     Webhook(Webhook),
     /// List alerts
