@@ -14,6 +14,9 @@ use crate::token::{ListTokens, MadeToken, NewToken, TokenPage, TokenView};
 use crate::view::{
     Backup, Events, Health, ReceiptView, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
 };
+use crate::watch::{
+    AlertList, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed, WebhookList, WebhookView,
+};
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -278,6 +281,51 @@ impl Client {
         self.json(request.timeout(Duration::from_secs(600))).await
     }
 
+    /// Every webhook.
+    pub async fn webhooks(&self) -> Answered<WebhookList> {
+        self.get("/api/v1/webhooks", &()).await
+    }
+
+    /// One webhook, by id or name.
+    pub async fn webhook(&self, which: &str) -> Answered<WebhookView> {
+        self.get(&hook(which, ""), &()).await
+    }
+
+    /// Makes a webhook.
+    pub async fn make_webhook(&self, new: &NewWebhook) -> Answered<MadeWebhook> {
+        self.post("/api/v1/webhooks", new, None).await
+    }
+
+    /// Removes a webhook.
+    pub async fn remove_webhook(&self, which: &str) -> Answered<()> {
+        let request = self.request(Method::DELETE, &hook(which, "")).timeout(LIMIT);
+        self.send(request).await.map(drop)
+    }
+
+    /// Tries a webhook out.
+    pub async fn test_webhook(&self, which: &str) -> Answered<WebhookView> {
+        self.post(&hook(which, "/test"), &(), None).await
+    }
+
+    /// What a webhook was not told.
+    pub async fn letters(&self, which: &str, asked: &ListLetters) -> Answered<LetterPage> {
+        self.get(&hook(which, "/letters"), asked).await
+    }
+
+    /// Lets dead letters wait again: all, or one.
+    pub async fn replay(&self, which: &str, number: Option<u64>) -> Answered<Replayed> {
+        let path = match number {
+            Some(number) => hook(which, &format!("/letters/{number}/replay")),
+            None => hook(which, "/replay"),
+        };
+        self.post(&path, &(), None).await
+    }
+
+    /// Every alert.
+    pub async fn alerts(&self) -> Answered<AlertList> {
+        self.get("/api/v1/alerts", &()).await
+    }
+
     async fn verb<B: Serialize, T: DeserializeOwned>(
         &self,
         id: &str,
@@ -341,6 +389,14 @@ fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     let code = if status.is_server_error() { Code::Unavailable } else { Code::BadRequest };
     let detail = format!("the server answered {status} without a reason: {text}");
     Problem { status: status.as_u16(), ..Problem::new(code, detail) }
+}
+
+/// The path of a webhook.
+fn hook(which: &str, rest: &str) -> String {
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let name: String = which.chars().filter(plain).take(64).collect();
+    let name = if name.trim_matches('.').is_empty() { "-" } else { name.as_str() };
+    format!("/api/v1/webhooks/{name}{rest}")
 }
 
 /// A path segment out of what a person typed: nothing in it can reach another route, and nothing is

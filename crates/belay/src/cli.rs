@@ -84,6 +84,11 @@ pub(crate) enum Command {
     Mcp(Mcp),
     /// Tell what this machine can do, what is missing, what that costs, and what fixes it
     Doctor,
+    /// Make, try and remove webhooks, and send again what was given up
+    #[command(subcommand)]
+    Webhook(Webhook),
+    /// List alerts
+    Alerts,
     /// Back the database up
     Backup(Backup),
     /// Watch ten short tasks with real processes: what goes well, what goes wrong, what is noticed
@@ -123,6 +128,9 @@ pub(crate) struct Up {
     /// A PostgreSQL to use instead of the embedded database
     #[arg(long, value_name = "URL", env = "BELAY_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
+    /// How the log is written [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<crate::config::LogFormat>,
     /// Go into a session of its own; what the other commands start a server with
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
@@ -467,6 +475,80 @@ pub(crate) struct DemoAgent {
     pub(crate) scenario: String,
     /// By which its processes are known
     pub(crate) mark: String,
+}
+
+/// `belay webhook`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Webhook {
+    /// Make a webhook; its secret is printed once
+    Add(AddWebhook),
+    /// List webhooks
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show a webhook
+    Show(WhichWebhook),
+    /// Remove a webhook and its letters
+    Rm(WhichWebhook),
+    /// Send a webhook a test
+    Test(WhichWebhook),
+    /// List what a webhook was not told yet, and what was given up
+    Letters(Letters),
+    /// Send dead letters again
+    Replay(Replay),
+}
+
+/// A webhook.
+#[derive(Args, Debug)]
+pub(crate) struct WhichWebhook {
+    /// The webhook's name or id
+    #[arg(value_name = "WEBHOOK")]
+    pub(crate) webhook: String,
+}
+
+/// How a webhook's bodies look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum HookShape {
+    /// The event, as the API tells it
+    #[default]
+    Belay,
+    /// A message, as Slack takes it
+    Slack,
+    /// A notification, as ntfy takes it
+    Ntfy,
+}
+
+/// `belay webhook add`.
+#[derive(Args, Debug)]
+pub(crate) struct AddWebhook {
+    /// What it is called
+    pub(crate) name: String,
+    /// Where it is; `-` reads it from standard input, where no list of processes shows it
+    pub(crate) url: String,
+    /// How its bodies look
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) shape: HookShape,
+    /// The kinds of events it is told, such as task.ready or task.* [default: task.*,alert.*]
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) kinds: Vec<String>,
+}
+
+/// `belay webhook letters`.
+#[derive(Args, Debug)]
+pub(crate) struct Letters {
+    #[command(flatten)]
+    pub(crate) which: WhichWebhook,
+    /// Only those that were given up
+    #[arg(long)]
+    pub(crate) dead: bool,
+}
+
+/// `belay webhook replay`.
+#[derive(Args, Debug)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub(crate) which: WhichWebhook,
+    /// The number of one letter, instead of all
+    pub(crate) number: Option<u64>,
 }
 
 /// `belay completions`.

@@ -14,6 +14,7 @@ mod fault;
 mod follow;
 mod git;
 mod list;
+mod log;
 mod logs;
 mod mcp;
 mod merge;
@@ -28,6 +29,7 @@ mod tls;
 mod token;
 mod up;
 mod verbs;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -97,6 +99,8 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Logs(logs) => logs::logs(&mut link, &logs, json).await,
         Command::Token(command) => token::token(&mut link, &command, json).await,
         Command::Diff(attempt) => logs::diff(&mut link, &attempt).await,
+        Command::Webhook(webhook) => webhooks::webhook(&mut link, &webhook, json).await,
+        Command::Alerts => webhooks::alerts(&mut link, json).await,
         other => verbs::verb(&mut link, other, json).await,
     }
 }

@@ -9,7 +9,10 @@ use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
 use belay_store::rows::{AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, Uncommitted};
-use belay_store::{Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, Query, Store, Stored};
+use belay_store::{
+    Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, NewEvent, Query, Store, Stored,
+};
+use serde_json::json;
 
 use crate::Control;
 use crate::beat::present;
@@ -223,7 +226,12 @@ impl<S: Store> Control<S> {
                 None => Commit::new().insert(&row),
             };
             let until = now.after(self.settings().limits.worker_lease);
-            let commit = commit.lease(present(hello.runner, until));
+            let body = json!({ "runner": hello.runner, "name": hello.name });
+            let commit = commit.lease(present(hello.runner, until)).event(NewEvent::general(
+                "runner.joined",
+                body.to_string(),
+                now,
+            ));
             if let Committed::Done = self.store().commit(commit).await? {
                 return Ok(());
             }

@@ -44,6 +44,7 @@ async fn node(store: &Memory, blobs: &Blobs, drawn: u64) -> Control<Memory> {
         settings: Settings { agent: "claude".into(), ..Settings::default() },
         embedded: Some(RUNNER),
         back_up: None,
+        courier: None,
     };
     Control::open(parts).await.unwrap()
 }

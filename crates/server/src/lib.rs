@@ -16,6 +16,7 @@ mod answer;
 mod control;
 mod describe;
 mod failures;
+mod figures;
 mod gate;
 pub mod mcp;
 mod read;
@@ -24,6 +25,8 @@ mod serve;
 mod service;
 mod table;
 mod tls;
+mod traced;
+mod watch;
 
 pub use access::{Access, Token};
 pub use routes::entries;
@@ -31,6 +34,7 @@ pub use serve::serve;
 pub use service::Service;
 pub use table::{Entry, Reach, Rule};
 pub use tls::{Tls, TlsError};
+pub use watch::Watched;
 
 /// The largest body that is taken, in bytes.
 pub const BODY_LIMIT: usize = 2 << 20;

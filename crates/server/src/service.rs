@@ -12,11 +12,13 @@ use belay_api::{
 };
 use belay_kernel::{QuestionId, SandboxId, TaskId};
 
+use crate::watch::Watched;
+
 /// What is answered later.
 type Later<T> = Result<T, Problem>;
 
 /// What can be asked for. A change is asked for with an [`Ask`]: by whom, and only if what.
-pub trait Service: Clone + Send + Sync + 'static {
+pub trait Service: Watched {
     /// The task with this id, which may be shortened to what is unique.
     fn find(&self, id: &str) -> impl Future<Output = Later<TaskId>> + Send;
 

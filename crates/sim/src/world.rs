@@ -98,6 +98,7 @@ impl World {
             settings: settings(),
             embedded: None,
             back_up: None,
+            courier: None,
         });
         let observer = observer.await.expect("the in-memory store opens");
         let next_crash = sim.rng().below(sim.knobs.crash_every_ms * 2);
@@ -141,6 +142,7 @@ impl World {
             settings: settings(),
             embedded: self.sim.knobs.embedded.then_some(RUNNER),
             back_up: None,
+            courier: None,
         };
         let control = Control::open(parts).await.expect("the in-memory store opens");
         let node = Arc::new(Node::new(control.clone()));

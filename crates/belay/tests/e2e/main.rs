@@ -18,4 +18,5 @@ mod stop;
 mod success;
 mod table;
 mod timeouts;
+mod watch;
 mod world;

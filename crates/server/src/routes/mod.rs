@@ -9,6 +9,7 @@ mod short;
 mod tasks;
 mod tokens;
 mod verbs;
+mod watch;
 
 use axum::Router;
 use axum::extract::Extension;
@@ -37,6 +38,7 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     sandboxes::routes(&mut table);
     tokens::routes(&mut table);
     short::routes(&mut table);
+    watch::routes(&mut table);
     table
 }
 
