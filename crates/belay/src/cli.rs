@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Watch ten short tasks with real processes: what goes well, what goes wrong, what is noticed
     Demo(Demo),
+    /// Live through simulated worlds in which everything goes wrong, and tell what was found
+    Sim(Sim),
     /// What the demo's agents are
     #[command(hide = true)]
     DemoAgent(DemoAgent),
@@ -137,6 +139,41 @@ pub(crate) struct Up {
     /// End when the process that started it does
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+}
+
+/// `belay sim`.
+#[derive(Args, Debug)]
+pub(crate) struct Sim {
+    /// How many worlds to live through [default: 200, 1 with --seed, any number with --minutes]
+    #[arg(long, value_name = "N")]
+    pub(crate) seeds: Option<u64>,
+    /// The seed of the first one; those of the others follow [default: drawn from the clock]
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Begin no world after so many minutes
+    #[arg(long, value_name = "M")]
+    pub(crate) minutes: Option<f64>,
+    /// Print what happens in a world, line by line
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Leave faults, or things that people do, out of it
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) without: Vec<String>,
+    /// At most so many tasks are made by people
+    #[arg(long, value_name = "N")]
+    pub(crate) tasks: Option<u64>,
+    /// At most so many nodes
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<u64>,
+    /// At most so many runners
+    #[arg(long, value_name = "N")]
+    pub(crate) runners: Option<u64>,
+    /// There is trouble for so many simulated seconds at most
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) trouble: Option<u64>,
+    /// Do not look for the least of a world in which something is wrong
+    #[arg(long)]
+    pub(crate) no_shrink: bool,
 }
 
 /// `belay token`.

@@ -24,6 +24,7 @@ mod render;
 mod run;
 mod screen;
 mod show;
+mod sim;
 mod times;
 mod tls;
 mod token;
@@ -80,6 +81,7 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Ask(ask) => return attempt::ask(&data, &ask, json).await,
         Command::SubmitResult(result) => return attempt::submit_result(&data, &result).await,
         Command::Mcp(mcp) => return mcp::mcp(&data, &mcp).await,
+        Command::Sim(sim) => return sim::sim(&sim, json).await,
         Command::Doctor => return doctor::doctor(&data, json).await,
         Command::Config => return print_config(json),
         Command::Completions(completions) => {

@@ -8,6 +8,7 @@ use belay_api::{Ask, Code, Dirty, NewTask, Problem, Publishing, TaskView};
 use belay_kernel::budget::{Budget, Countable, Keeping, Ledger, Uncounted};
 use belay_kernel::fence::Intent;
 use belay_kernel::graph::{self, DependencyState, SubtaskDenial};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::Effort;
 use belay_kernel::role::RoleName;
 use belay_kernel::task::{Plan, Reason, State, Task};
@@ -186,7 +187,7 @@ impl<S: Store> Control<S> {
     ) -> Outcome<TaskId> {
         let after: BTreeSet<TaskId> = after.iter().copied().collect();
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let parent = match parent {
                 Some(parent) => Some(self.adopt(parent).await?),
                 None => None,
@@ -345,7 +346,12 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
     let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
     match parent {
         Some((look, subtasks)) => {
-            commit = subtasks.read(commit.read(&look.task));
+            // The parent's row is written, as it is: a success that was decided when it had one
+            // subtask less is overtaken, and decided again.
+            commit = match planted::is(Bug::SubtaskUnseen) {
+                true => subtasks.read(commit.read(&look.task)),
+                false => subtasks.read(commit.update(look.task.revision, &look.task.row)),
+            };
             if let Some(attempt) = &look.attempt {
                 commit = commit.read(attempt);
             }

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 
 use belay_agent::Agent;
 use belay_api::port::{Assignment, Hello, Who, Work};
+use belay_kernel::publish::CommitId;
 use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
-use belay_store::rows::{AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, Uncommitted};
+use belay_store::rows::{
+    AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, TaskRow, Uncommitted,
+};
 use belay_store::{
     Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, NewEvent, Query, Store, Stored,
 };
@@ -43,9 +46,7 @@ impl<S: Store> Control<S> {
             }
             _ => Plan::Same,
         };
-        // A new session begins with the base, whatever the last one left.
-        let same = before.as_ref().filter(|before| before.row.session == row.session);
-        let kept = same.and_then(|before| before.row.kept_commit);
+        let kept = self.kept_before(row, plan).await?;
         Ok(Some(Assignment {
             who: who(row),
             role: look.task.row.role.as_str().to_owned(),
@@ -72,8 +73,27 @@ impl<S: Store> Control<S> {
         }))
     }
 
+    /// What was last kept in the attempt's session, by whichever task: one whose machine was lost
+    /// kept nothing. What is published again is the task's own. A new session begins with the
+    /// base, whatever the last one left.
+    async fn kept_before(&self, row: &AttemptRow, plan: Plan) -> Outcome<Option<CommitId>> {
+        let tasks = match plan {
+            Plan::Republish => vec![row.task],
+            Plan::Fresh | Plan::Same => {
+                let of = Query::<TaskRow>::first(MAX_BATCH).session(&[row.session]);
+                self.all(of).await?.iter().map(|stored| stored.row.task.id).collect()
+            }
+        };
+        let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).task(&tasks)).await?;
+        let before = attempts.into_iter().map(|stored| stored.row).filter(|before| {
+            let is_before = before.attempt.epoch < row.attempt.epoch;
+            is_before && before.session == row.session && before.kept_commit.is_some()
+        });
+        Ok(before.max_by_key(|row| row.attempt.epoch).and_then(|row| row.kept_commit))
+    }
+
     /// What the task that this one continues has left.
-    async fn continued(&self, look: &Look) -> Outcome<Option<belay_kernel::publish::CommitId>> {
+    async fn continued(&self, look: &Look) -> Outcome<Option<CommitId>> {
         let Some(before) = look.spec.continues else { return Ok(None) };
         let Ok(before) = self.look(before).await else { return Ok(None) };
         Ok(before.attempt.and_then(|attempt| attempt.row.kept_commit))
@@ -207,7 +227,7 @@ impl<S: Store> Control<S> {
 
     async fn remember(&self, hello: &Hello) -> Outcome<()> {
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let row = RunnerRow {
                 id: hello.runner,
                 name: hello.name.as_str().into(),

@@ -11,12 +11,14 @@
 //! Nothing here remembers what the database does not: a node that is killed loses nothing, and a
 //! second one on the same database is as good as the first. What is kept in memory are hints.
 
+mod absent;
 mod admit;
 mod alert;
 mod ask;
 mod assignment;
 mod beat;
 mod claim;
+mod clock;
 mod commit;
 mod condemn;
 mod finish;
@@ -113,6 +115,8 @@ struct Inner<S> {
     started_at: Timestamp,
     /// Since when this node could commit without a break: silence before is not evidence.
     up_since: AtomicI64,
+    /// Whether the store's clock goes as ours does.
+    watch: clock::Watch,
     /// The attempts whose runners have reported since then: what they have not told has not
     /// happened.
     heard: Mutex<BTreeSet<(TaskId, AttemptNumber)>>,
@@ -147,6 +151,7 @@ impl<S: Store> Control<S> {
             courier: parts.courier,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
+            watch: clock::Watch::default(),
             heard: Mutex::default(),
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),

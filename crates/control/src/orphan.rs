@@ -18,7 +18,7 @@ impl<S: Store> Control<S> {
         runner: RunnerId,
         present: &[Present],
     ) -> Outcome<Vec<Fate>> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         self.note_sighting(runner, now, present.iter().map(|one| one.sandbox).collect());
         let installation = self.store().installation();
         let label = |epoch| Label { installation: installation.id, epoch: Epoch(epoch) };

@@ -23,6 +23,7 @@ impl<S: Store> Port for Control<S> {
     }
 
     async fn duties(&self, runner: RunnerId, patience: Span) -> Result<Vec<Duty>, PortError> {
+        let _listening = self.inner.mailboxes.listen(runner);
         let (duties, hint) = self.inner.mailboxes.take(runner);
         if !duties.is_empty() {
             return Ok(duties);

@@ -60,7 +60,7 @@ impl<S: Store> Control<S> {
                 PushOutcome::NotPushed => EndNote {
                     cause: Some(Cause::PublishFailed),
                     message: Some("the work was not published; `resume` publishes it again".into()),
-                    fired: None,
+                    ..EndNote::NONE
                 },
             };
             Ok((Event::Settled { attempt: who.attempt, outcome, facts }, note))

@@ -5,6 +5,7 @@ use belay_api::{
     TaskSummary, TaskView,
 };
 use belay_kernel::attempt::Phase;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
@@ -193,6 +194,9 @@ impl<S: Store> Control<S> {
         let Some(row) = look.attempt.as_ref().map(|stored| &stored.row) else { return false };
         let tail = look.policy.limits.transcript_tail;
         let waited = row.proven_at.is_some_and(|at| look.now.since(at) > tail);
+        if planted::is(Bug::ReceiptWithoutProof) {
+            return false;
+        }
         let saved = row.termination.is_some_and(|saga| saga.step > Step::SaveTree);
         row.ending_at.is_some() && !saved && !waited
     }

@@ -20,8 +20,9 @@ use belay_kernel::{
     Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, Revision, RunnerId,
     SandboxId, Span, TaskId, Timestamp, Usage,
 };
-use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::TaskRow;
+use belay_store::{Memory, Store};
 
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
@@ -89,6 +90,7 @@ impl World {
     async fn pass(&self, span: Span) {
         self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
         self.store.set_now(Timestamp::from_millis(self.now.get()));
+        tokio::time::advance(Duration::from_millis(span.as_millis())).await;
         self.tend().await;
     }
 
@@ -448,6 +450,22 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
         world.control.stop("ada", other, Duration::ZERO).await.unwrap();
         world.tend().await;
         assert_eq!(world.state(below).await, "CANCELLED cancel");
+    });
+}
+
+/// A success expects its task's row as it was when the subtasks were counted.
+#[test]
+fn a_new_subtask_overtakes_a_decision_about_its_parent() {
+    test(async {
+        let world = World::new().await;
+        let parent = world.make(task("Parent")).await;
+        let revision = async || {
+            let rows = world.store.load::<TaskRow>(&[parent]).await.unwrap();
+            rows[0].as_ref().unwrap().revision
+        };
+        let before = revision().await;
+        world.make(NewTask { parent: Some(parent), ..task("Child") }).await;
+        assert!(revision().await > before);
     });
 }
 

@@ -60,6 +60,8 @@ pub mod workflow;
 pub mod alert;
 pub mod meter;
 pub mod webhook;
+// How it is known that the tests see.
+pub mod planted;
 
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};

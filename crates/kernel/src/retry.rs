@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{Cause, Retry};
 use crate::limits::{Caps, Limits};
+use crate::planted::{self, Bug};
 use crate::time::{Span, Timestamp};
 
 /// Chance, drawn by the caller: a fraction of one in 2³² parts.
@@ -168,7 +169,7 @@ pub fn after_failure(
         },
         Retry::Retryable => {
             let tried = Effort { tries: counted.tries.saturating_add(1), ..counted };
-            if tried.tries >= max_attempts {
+            if tried.tries >= max_attempts && !planted::is(Bug::RetryUncapped) {
                 Next::Rest { cause, effort: tried }
             } else if braked(effort, tried, caps) {
                 Next::Rest { cause: Cause::NoProgress, effort: tried }
@@ -194,7 +195,7 @@ pub fn after_failed_start(
         Retry::Retryable => {
             let failed_starts = effort.failed_starts.saturating_add(1);
             let effort = Effort { failed_starts, ..effort };
-            if failed_starts >= caps.starts {
+            if failed_starts >= caps.starts && !planted::is(Bug::StartsUncapped) {
                 return Next::Rest { cause: Cause::StartFailed, effort };
             }
             Next::Again {
