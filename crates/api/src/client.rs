@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, TaskId};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::attempt::{Asking, NewQuestion, Progress, Submission};
 use crate::problem::{Code, Problem};
 use crate::request::{Accept, Answer, Comment, Continue, ListTasks, NewTask, Resume, Stop};
 use crate::token::{ListTokens, MadeToken, NewToken, TokenPage, TokenView};
@@ -240,6 +241,37 @@ impl Client {
         let request = self.request(Method::GET, &path).query(&query).timeout(LIMIT);
         let response = self.send(request).await?;
         Ok(response.bytes().await.map_err(|source| self.unanswered(source))?.to_vec())
+    }
+
+    /// Asks the person, for the attempt whose token this client has. The same words are the same
+    /// question until its answer was handed over.
+    pub async fn ask(&self, ask: &NewQuestion) -> Answered<Asking> {
+        self.post("/api/v1/attempt/questions", ask, None).await
+    }
+
+    /// How a question of the attempt stands: at once if it is answered, else after at most `wait`.
+    pub async fn await_answer(&self, question: QuestionId, wait: Duration) -> Answered<Asking> {
+        let path = format!("/api/v1/attempt/questions/{question}");
+        let query = [("wait_ms", wait.as_millis().to_string())];
+        self.json(self.request(Method::GET, &path).query(&query).timeout(LIMIT + wait)).await
+    }
+
+    /// The agent has the answer.
+    pub async fn handed_over(&self, question: QuestionId) -> Answered<()> {
+        let path = format!("/api/v1/attempt/questions/{question}/handed-over");
+        self.send(self.request(Method::POST, &path).timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Tells how far the attempt is.
+    pub async fn report_progress(&self, progress: &Progress) -> Answered<()> {
+        let request = self.request(Method::POST, "/api/v1/attempt/progress").json(progress);
+        self.send(request.timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Tells what came of the attempt's work.
+    pub async fn submit_result(&self, result: &Submission) -> Answered<()> {
+        let request = self.request(Method::POST, "/api/v1/attempt/result").json(result);
+        self.send(request.timeout(LIMIT)).await.map(drop)
     }
 
     /// Backs the database up, to a path on the server's machine.

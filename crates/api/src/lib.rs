@@ -9,6 +9,7 @@
 //! and programs say, with the [`Client`] that says it.
 
 mod access;
+mod attempt;
 mod client;
 pub mod port;
 mod problem;
@@ -19,6 +20,9 @@ mod view;
 mod watch;
 
 pub use access::{Ask, Principal, Scope, ScopeError};
+pub use attempt::{
+    Asking, NewQuestion, PROGRESS_LIMIT, Progress, ProgressView, RESULT_LIMIT, Submission,
+};
 pub use client::{Client, ClientError, Unanswered, UnusableAuthority};
 pub use problem::{Code, Problem};
 pub use request::{

@@ -76,6 +76,12 @@ pub(crate) enum Command {
     Diff(Attempt),
     /// Remove a task and what is kept of it
     Rm(Which),
+    /// Ask the person who gave the task, from inside a sandbox, and print the answer
+    Ask(Ask),
+    /// Hand in what came of an agent's work, from inside a sandbox
+    SubmitResult(SubmitResult),
+    /// Serve MCP on standard input and output, to an assistant or to an agent
+    Mcp(Mcp),
     /// Tell what this machine can do, what is missing, what that costs, and what fixes it
     Doctor,
     /// Make, try and remove webhooks, and send again what was given up
@@ -413,6 +419,38 @@ pub(crate) struct Continue {
     pub(crate) keyed: Keyed,
     /// What the agent is to do next
     pub(crate) message: String,
+}
+
+/// `belay ask`.
+#[derive(Args, Debug)]
+pub(crate) struct Ask {
+    /// What to ask
+    pub(crate) question: String,
+    /// An answer to choose from; may be given several times
+    #[arg(long = "option", short, value_name = "TEXT")]
+    pub(crate) options: Vec<String>,
+    /// How long to wait for the answer [default: as long as the attempt lasts]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<Span>,
+}
+
+/// `belay submit-result`.
+#[derive(Args, Debug)]
+pub(crate) struct SubmitResult {
+    /// A file with the result, as Markdown; `-` reads it from standard input
+    #[arg(value_name = "FILE|-")]
+    pub(crate) file: PathBuf,
+}
+
+/// `belay mcp`.
+#[derive(Args, Debug)]
+pub(crate) struct Mcp {
+    /// Start the server when a tool needs it and none is up
+    #[arg(long)]
+    pub(crate) start: bool,
+    /// Call the tool `ask_user` `ask_person`, for agents that hide ours behind one of their own
+    #[arg(long)]
+    pub(crate) ask_person: bool,
 }
 
 /// `belay backup`.

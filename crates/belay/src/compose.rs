@@ -265,6 +265,8 @@ fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) ->
         // Zero workers means none: what is queued for such a role waits.
         workers: workers.into_iter().filter(|(_, count)| *count > 0).collect(),
         url,
+        // Found once: after an upgrade in place, the name of the old program leads nowhere.
+        belay: std::env::current_exe().ok(),
         path: std::env::var("PATH").unwrap_or_default(),
         hidden: vec![data.root().to_owned()],
         sandbox: belay_sandbox::Limits::default(),

@@ -1,6 +1,7 @@
 //! The one binary. Each subcommand is thin: it asks the server and prints what it says.
 
 mod agents;
+mod attempt;
 mod cli;
 mod compose;
 mod config;
@@ -15,6 +16,7 @@ mod git;
 mod list;
 mod log;
 mod logs;
+mod mcp;
 mod merge;
 mod new_task;
 mod process;
@@ -75,6 +77,9 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Run(run) => return run::run(&data, &run, json).await,
         Command::Demo(demo) => return demo::demo(&demo, json).await,
         Command::DemoAgent(agent) => return demo::agent(&agent).await,
+        Command::Ask(ask) => return attempt::ask(&data, &ask, json).await,
+        Command::SubmitResult(result) => return attempt::submit_result(&data, &result).await,
+        Command::Mcp(mcp) => return mcp::mcp(&data, &mcp).await,
         Command::Doctor => return doctor::doctor(&data, json).await,
         Command::Config => return print_config(json),
         Command::Completions(completions) => {

@@ -116,7 +116,7 @@ impl<S: Store> Control<S> {
 
     /// What the role names, from this process's own environment; the agent's own credentials; and
     /// what the task brought along, which wins.
-    fn environment(
+    pub(crate) fn environment(
         &self,
         look: &Look,
         agent: &str,

@@ -13,6 +13,7 @@
 
 mod admit;
 mod alert;
+mod ask;
 mod assignment;
 mod beat;
 mod claim;
@@ -38,6 +39,7 @@ mod settings;
 mod show;
 mod speak;
 mod sweep;
+mod tell;
 mod terminate;
 mod token;
 pub mod trace;

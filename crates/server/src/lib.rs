@@ -1,4 +1,4 @@
-//! What people and programs reach Belay through: REST over HTTP.
+//! What people and programs reach Belay through: REST over HTTP, and MCP.
 //!
 //! ```text
 //!  connection ──► Host ──► token ──► route ──► rule ──► Service (control)
@@ -18,6 +18,7 @@ mod describe;
 mod failures;
 mod figures;
 mod gate;
+pub mod mcp;
 mod read;
 mod routes;
 mod serve;

@@ -63,8 +63,10 @@ pub(crate) const VIEWER: Rule = OPERATOR.also(Scope::Viewer);
 /// Whoever may change tasks.
 pub(crate) const OPERATOR: Rule = ADMIN.also(Scope::Operator);
 /// Whoever may do everything.
-pub(crate) const ADMIN: Rule =
-    Rule { scopes: 0, attempt: Reach::Nothing, open: false }.also(Scope::Admin);
+pub(crate) const ADMIN: Rule = NOBODY.also(Scope::Admin);
+/// An agent, for its own attempt, and nobody else.
+pub(crate) const AGENT: Rule = NOBODY.attempt(Reach::Handled);
+const NOBODY: Rule = Rule { scopes: 0, attempt: Reach::Nothing, open: false };
 
 impl Rule {
     /// The same, for this scope too.

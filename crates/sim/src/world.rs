@@ -160,6 +160,7 @@ impl World {
             root: self.root.path().to_owned(),
             workers: BTreeMap::from([("default".to_owned(), self.sim.knobs.slots)]),
             url: "http://belay.invalid".into(),
+            belay: None,
             path: String::new(),
             hidden: Vec::new(),
             sandbox: belay_sandbox::Limits::default(),

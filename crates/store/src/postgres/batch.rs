@@ -20,9 +20,15 @@ use crate::refusal::{Refusal, Rule};
 use crate::row::{Key, Row};
 use crate::table::Table;
 
-/// Marks a batch as committed; whoever marks it first decides.
-pub(super) const MARK: &str = "INSERT INTO batches VALUES ($1, \
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint) ON CONFLICT DO NOTHING";
+/// Marks a batch as committed. Fails if the batch was declared void, and the batch with it.
+const MARK: &str = "INSERT INTO batches VALUES ($1, \
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+
+/// Declares a batch void, unless it is marked: its moment is below zero then. If the batch is still
+/// under way this waits for its end, and after this it can never be committed. Doing it again
+/// changes nothing.
+pub(super) const VOID: &str = "INSERT INTO batches VALUES ($1, \
+    -(extract(epoch FROM clock_timestamp()) * 1000)::bigint) ON CONFLICT DO NOTHING";
 
 /// Why a batch was not committed.
 #[derive(Debug)]

@@ -442,10 +442,11 @@ pub(super) async fn prune(client: &Session, prune: Prune) -> Answer<Pruned> {
         (SELECT principal, key FROM requests WHERE at < $1 ORDER BY at LIMIT $2)";
     let args = [Arg::int(prune.requests_before.as_millis()), Arg::int(PRUNE)];
     let requests = client.execute(requests, &args).await?;
+    // The moment of a void one is below zero.
     let batches = "DELETE FROM batches WHERE id IN (SELECT id FROM batches
-        WHERE at < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1
-        ORDER BY at LIMIT $2)";
-    let args = [Arg::int(KEEP_BATCHES_MS), Arg::int(PRUNE)];
+        WHERE at BETWEEN -$1 AND $1 ORDER BY at LIMIT $2)";
+    let old = clock(client).await?.as_millis().saturating_sub(KEEP_BATCHES_MS);
+    let args = [Arg::int(old), Arg::int(PRUNE)];
     client.execute(batches, &args).await?;
     Ok(Pruned { events: events.unsigned_abs(), requests })
 }
