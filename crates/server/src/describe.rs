@@ -24,6 +24,7 @@ use utoipa::openapi::{
 use utoipa::{IntoParams, ToSchema};
 
 use crate::answer::Document;
+use crate::read::KEY_LIMIT;
 use crate::service::Service;
 use crate::table::{Entry, Table};
 
@@ -68,14 +69,15 @@ impl Description {
             schemas: Schemas::new(),
         };
         if entry.method != Method::GET {
-            new.parameters.push(text_header(
+            let key = ObjectBuilder::new().min_length(Some(1)).max_length(Some(KEY_LIMIT));
+            new.parameters.push(header(
                 "Idempotency-Key",
                 "The same request with the same key is done once, and answered alike.",
-                (1, 200),
+                key.pattern(Some("^[!-~]+$")),
             ));
             if entry.path.contains("/tasks/{id}") {
                 let says = "The `ETag` that was seen: it is done only if the task is still that.";
-                new.parameters.push(text_header("If-Match", says, (1, 200)));
+                new.parameters.push(header("If-Match", says, ObjectBuilder::new()));
             }
         }
         new
@@ -277,17 +279,12 @@ fn path_parameter(name: &str) -> Parameter {
         .build()
 }
 
-fn text_header(name: &str, says: &str, (shortest, longest): (usize, usize)) -> Parameter {
-    let schema = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .min_length(Some(shortest))
-        .max_length(Some(longest))
-        .pattern(Some("^[!-~]+$"));
+fn header(name: &str, says: &str, text: ObjectBuilder) -> Parameter {
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Header)
         .description(Some(says))
-        .schema(Some(schema))
+        .schema(Some(text.schema_type(Type::String)))
         .build()
 }
 
