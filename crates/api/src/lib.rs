@@ -13,15 +13,19 @@ mod client;
 pub mod port;
 mod problem;
 mod request;
+mod sandbox;
+mod token;
 mod view;
 
 pub use access::{Ask, Principal, Scope, ScopeError};
-pub use client::{Client, ClientError, Unanswered};
+pub use client::{Client, ClientError, Unanswered, UnusableAuthority};
 pub use problem::{Code, Problem};
 pub use request::{
     Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, NewBackup,
     NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
+pub use sandbox::{ListSandboxes, SandboxPage, SandboxView, VerdictView};
+pub use token::{ListTokens, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is};
 pub use view::{
     AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready, ReceiptView,
     Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,

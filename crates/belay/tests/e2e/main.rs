@@ -1,6 +1,7 @@
 //! The product as a person meets it: the real binary, real processes, real git, judged from
 //! outside.
 
+mod api;
 mod bad_input;
 mod clock;
 mod crash;

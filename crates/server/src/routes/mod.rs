@@ -1,9 +1,12 @@
 //! The routes, by resource. Adding one is a line in its resource's table, and a handler.
 
+mod attempts;
 mod node;
 mod reading;
+mod sandboxes;
 mod short;
 mod tasks;
+mod tokens;
 mod verbs;
 
 use axum::Router;
@@ -27,6 +30,9 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     tasks::routes(&mut table);
     verbs::routes(&mut table);
     reading::routes(&mut table);
+    attempts::routes(&mut table);
+    sandboxes::routes(&mut table);
+    tokens::routes(&mut table);
     short::routes(&mut table);
     table
 }
