@@ -47,7 +47,10 @@ impl Split {
 
 /// How many in a hundred `part` is of `whole`, rounded down; none of none.
 pub const fn percent(part: u64, whole: u64) -> u64 {
-    if whole == 0 { 0 } else { part.saturating_mul(100) / whole }
+    match part.saturating_mul(100).checked_div(whole) {
+        Some(percent) => percent,
+        None => 0,
+    }
 }
 
 /// Lengths of time, counted by how long they are.
