@@ -22,6 +22,7 @@ use crate::commit::{Draft, Put};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 use crate::report::admitted;
+use crate::trace;
 use crate::verb::Asked;
 
 /// The longest prompt, in bytes.
@@ -134,6 +135,7 @@ impl<S: Store> Control<S> {
             },
             image: new.image.as_deref().or(given.image.as_deref()).map(Into::into),
             keep_alive: new.keep_alive,
+            trace: trace::current().map(|context| context.to_string().into()),
         };
         Ok(Birth {
             id,
@@ -379,7 +381,8 @@ fn subtask_spec(birth: &Birth, parent: &Look) -> SpecRow {
     let kept = parent.attempt.as_ref().and_then(|row| row.row.kept_commit);
     let kept = kept.filter(|_| repository == parent.spec.repository);
     let base = asked.base.clone().or(kept.map(|commit| commit.to_string().into()));
-    SpecRow { repository, base, ..asked.clone() }
+    let trace = parent.spec.trace.clone().or(asked.trace.clone());
+    SpecRow { repository, base, trace, ..asked.clone() }
 }
 
 fn prompt_of(new: &NewTask) -> Outcome<String> {

@@ -69,7 +69,11 @@ pub(crate) enum Put {
 impl<S: Store> Control<S> {
     /// Commits, and tells whoever is to be told.
     pub(crate) async fn put(&self, draft: Draft) -> refuse::Outcome<Put> {
-        match self.store().commit(draft.commit).await? {
+        let began = tokio::time::Instant::now();
+        let committed = self.store().commit(draft.commit).await?;
+        let overtaken = matches!(committed, Committed::Overtaken(_));
+        self.inner.gauges.committed(began.elapsed(), overtaken);
+        match committed {
             Committed::Done | Committed::Replayed(_) => {}
             Committed::Overtaken(_) if planted::is(Bug::OvertakenTakenForDone) => {}
             Committed::Overtaken(_) => return Ok(Put::Overtaken),

@@ -172,7 +172,13 @@ impl<S: Store> Control<S> {
         };
         let mut changed = AttemptRow { attempt, ..stored.row.clone() };
         changed.proven_at = Some(look.now);
-        let body = json!({ "proof": Proof::LeaseExpired, "lease_end": attempt.lease_end });
+        let body = json!({
+            "proof": Proof::LeaseExpired,
+            "lease_end": attempt.lease_end,
+            "phase": attempt.phase,
+            "cause": changed.cause,
+            "proven_after_ms": changed.proven_after().as_millis(),
+        });
         let event = NewEvent {
             attempt: Some(attempt.number),
             ..NewEvent::task(stored.row.task, "attempt.proven", body.to_string(), look.now)
@@ -208,6 +214,7 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         };
         let verdict = judge(&evidence.0, limits, look.now);
+        self.inner.gauges.judged(verdict.ruling.name());
         // Silence while we could not commit is not evidence against the agent.
         let allowed_from = self.up_since().after(limits.heartbeat_timeout);
         let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);

@@ -55,7 +55,7 @@ impl<S: Store> Control<S> {
     }
 
     /// The commit of a report.
-    fn observed(&self, look: &Look, who: Who, report: &Report, length: u64) -> Draft {
+    pub(crate) fn observed(&self, look: &Look, who: Who, report: &Report, length: u64) -> Draft {
         let Some(stored) = &look.attempt else { return Commit::new().into() };
         let (now, limits) = (look.now, &look.policy.limits);
         let mut attempt = AttemptRow { transcript_length: length, ..stored.row.clone() };

@@ -17,6 +17,7 @@ use belay_store::{After, MAX_BATCH, Name, Query, Store, Stored};
 use crate::Control;
 use crate::look::{Look, Others};
 use crate::refuse::{Outcome, Refused};
+use crate::tell::progress_view;
 
 /// The most tasks on one page, and how many are shown if nobody says.
 const MAX_PAGE: usize = 1_000;
@@ -136,6 +137,7 @@ impl<S: Store> Control<S> {
             after: self.children(&waits).await?,
             questions: questions.iter().rev().map(|row| question_view(&row.row)).collect(),
             summary_text: remarks.rows.iter().find(said).map(|row| row.row.text.to_string()),
+            progress: remarks.rows.iter().find_map(|row| progress_view(&row.row)),
             revision: look.task.revision.0,
         })
     }

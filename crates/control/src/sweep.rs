@@ -32,11 +32,17 @@ impl<S: Store> Control<S> {
         if let Err(refused) = self.arrive().await {
             tracing::warn!(?refused, "the node could not say that it is there");
         }
+        if let Err(refused) = self.settle_hooks().await {
+            tracing::warn!(?refused, "the webhooks of the settings were not made");
+        }
         tokio::join!(
             self.stay_forever(),
             self.sweep_forever(),
             self.perform_forever(),
-            self.prune_forever()
+            self.prune_forever(),
+            self.watch_forever(),
+            self.deliver_forever(),
+            self.trace_forever()
         );
     }
 
@@ -124,6 +130,7 @@ impl<S: Store> Control<S> {
 
     /// Looks at what is due; tells how much that was.
     pub(crate) async fn sweep_due(&self) -> Outcome<usize> {
+        let began = Instant::now();
         let now = self.now().await?;
         let due = self.store().take_due(now, HOLD, BATCH).await?;
         for one in &due {
@@ -131,6 +138,7 @@ impl<S: Store> Control<S> {
                 tracing::warn!(row = ?one.key, ?refused, "a row that is due was not judged");
             }
         }
+        self.inner.gauges.swept(due.len(), began.elapsed());
         Ok(due.len())
     }
 

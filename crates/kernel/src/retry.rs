@@ -23,6 +23,13 @@ impl Jitter {
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
+
+    /// `full`, of which chance takes up to half away.
+    pub(crate) const fn of(self, full: Span) -> Span {
+        let full = full.as_millis();
+        let chance = ((full / 2) as u128 * self.0 as u128) >> 32;
+        Span::from_millis(full - chance as u64)
+    }
 }
 
 /// The persisted counts that bound a task's effort.
@@ -139,10 +146,7 @@ pub const fn braked(before: Effort, after: Effort, caps: &Caps) -> bool {
 /// `min(first · 2^(n−1), longest)`, of which the caller's chance takes up to half away.
 pub fn backoff(n: u32, jitter: Jitter, limits: &Limits) -> Span {
     let doubled = 1u64.checked_shl(n.saturating_sub(1)).unwrap_or(u64::MAX);
-    let full = limits.backoff_first.times(doubled).min(limits.backoff_longest).as_millis();
-    let half = full / 2;
-    let chance = (u128::from(half) * u128::from(jitter.0)) >> 32;
-    Span::from_millis(full - chance as u64)
+    jitter.of(limits.backoff_first.times(doubled).min(limits.backoff_longest))
 }
 
 /// Decides what follows from the failure of an attempt that had started.

@@ -23,7 +23,7 @@ use belay_kernel::status::Group;
 use belay_kernel::task::{Reason, State};
 use belay_kernel::termination::Step;
 use belay_kernel::why::LivePath;
-use belay_kernel::{AttemptNumber, Cause, Limits, SessionId, Span, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Cause, SessionId, Span, TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, SpecRow, TaskRow};
 use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
 
@@ -366,13 +366,9 @@ impl Oracle {
         if !store_works {
             return;
         }
-        let limits = Limits::default();
         let sweeps = Span::from_secs(60);
         for row in self.attempts().iter().filter(|row| row.attempt.may_act()) {
-            let length = match knobs.embedded && row.runner == Some(crate::world::FIRST) {
-                true => limits.attempt_lease_embedded,
-                false => limits.attempt_lease_remote,
-            };
+            let length = self.lease_length(row);
             let limit = self.sim.now().before(sweeps);
             // A push is settled before its attempt is lost, for as long as that takes.
             let publishing = matches!(row.attempt.phase, Phase::Publishing { .. });

@@ -122,6 +122,7 @@ impl World {
             settings: settings(),
             embedded: None,
             back_up: None,
+            courier: None,
         });
         let observer = observer.await.expect("the in-memory store opens");
         let next_strike = sim.rng().below(sim.knobs.crash_every_ms * 2);
@@ -173,6 +174,7 @@ impl World {
             settings: settings(),
             embedded: self.sim.knobs.embedded.then_some(FIRST),
             back_up: None,
+            courier: None,
         };
         let control = Control::open(parts).await.expect("the in-memory store opens");
         let node = Arc::new(Node::new(control.clone()));
@@ -191,6 +193,7 @@ impl World {
             root: place.root.path().to_owned(),
             workers: BTreeMap::from([("default".to_owned(), self.sim.knobs.slots)]),
             url: "http://belay.invalid".into(),
+            belay: None,
             path: String::new(),
             hidden: Vec::new(),
             sandbox: belay_sandbox::Limits::default(),

@@ -32,7 +32,7 @@ fn a_role_has_its_own_workers_and_takes_no_others() {
     wait_for("the next one of the role follows", || {
         world.state(done) == "READY" && running(&reviewers) == 2
     });
-    let both = [busy.clone(), waits.clone()];
+    let both = [busy, waits];
     assert_eq!(running(&both), 1, "a free reviewer is no default worker");
 }
 

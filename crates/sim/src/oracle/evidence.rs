@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use belay_kernel::attempt::Phase;
-use belay_kernel::{Clock, Span, Timestamp};
+use belay_kernel::{Clock, Limits, Span, Timestamp};
 use belay_store::rows::AttemptRow;
 use belay_store::{Beaten, Holder};
 
@@ -29,6 +29,8 @@ pub(super) struct Seen {
     beaten: BTreeMap<Name, u64>,
     /// The committed end of each lease, and when that is in the world's time.
     leases: BTreeMap<Name, (Timestamp, i64)>,
+    /// When the store's clock was last set.
+    jumped_ms: Option<u64>,
 }
 
 impl Oracle {
@@ -43,6 +45,17 @@ impl Oracle {
     /// Looks when leases end, before the store's clock is set.
     pub(crate) fn before_jump(&self) {
         self.note_leases(&self.attempts());
+        let now = self.sim.ms();
+        self.ledger().evidence.jumped_ms = Some(now);
+    }
+
+    /// How long the leases of an attempt's runner are.
+    pub(super) fn lease_length(&self, row: &AttemptRow) -> Span {
+        let limits = Limits::default();
+        match self.sim.knobs.embedded && row.runner == Some(crate::world::FIRST) {
+            true => limits.attempt_lease_embedded,
+            false => limits.attempt_lease_remote,
+        }
     }
 
     pub(super) fn note_leases(&self, rows: &[AttemptRow]) {
@@ -57,11 +70,15 @@ impl Oracle {
         }
     }
 
-    /// Whether an attempt's lease is over, in the world's time.
+    /// Whether an attempt's lease is over, in the world's time. One that was renewed while the
+    /// clock was set has an end by the old one: it lasts for its length.
     pub(super) fn is_lease_over(&self, row: &AttemptRow) -> bool {
-        let name = (row.task, row.attempt.number);
-        let ends = self.ledger().evidence.leases.get(&name).map(|(_, ends_ms)| *ends_ms);
-        ends.is_some_and(|ends| ends < i64::try_from(self.sim.ms()).unwrap_or(i64::MAX))
+        let (name, now) = ((row.task, row.attempt.number), self.sim.ms());
+        let length = self.lease_length(row).as_millis();
+        let seen = &self.ledger().evidence;
+        let jumped = seen.jumped_ms.is_some_and(|at| now <= at + length);
+        let ends = seen.leases.get(&name).map(|(_, ends_ms)| *ends_ms);
+        !jumped && ends.is_some_and(|ends| ends < i64::try_from(now).unwrap_or(i64::MAX))
     }
 
     /// An attempt that is condemned: by a clock that may have passed, or not.

@@ -100,6 +100,17 @@ impl State {
         found
     }
 
+    /// How many rows have each value of a column, in the order of the values.
+    pub(super) fn tally(&self, table: &'static Table, column: &str) -> Vec<(String, u64)> {
+        let mut counts = BTreeMap::<String, u64>::new();
+        for (_, raw) in self.of_table(table) {
+            if let Some(Cell::Text(value)) = cell(table, &raw.cells, column) {
+                *counts.entry(value.clone()).or_default() += 1;
+            }
+        }
+        counts.into_iter().collect()
+    }
+
     /// Commits one decision. A refused one leaves no trace: the rules are checked on the whole, and
     /// what was put is taken back.
     pub(super) fn commit(&mut self, commit: &Commit) -> Committed {

@@ -107,6 +107,8 @@ record! {
         image: Option<Name>,
         /// Whether its session pauses instead of being terminated when it is idle.
         keep_alive: bool,
+        /// The trace that its making belongs to, as `traceparent` says it.
+        trace: Option<Name>,
     }
 }
 
