@@ -8,19 +8,23 @@
 //! [`port`] is what a runner says to control and what it is told. The other modules are what people
 //! and programs say, with the [`Client`] that says it.
 
+mod agent_event;
 mod client;
 pub mod port;
 mod problem;
 mod request;
 mod view;
 
+pub use agent_event::{
+    AgentEvent, EventsTaken, Heartbeat, HeartbeatTaken, LONGEST_DATA, MOST_EVENTS, read_events,
+};
 pub use client::{Client, ClientError, Unanswered};
 pub use problem::{Code, Problem};
 pub use request::{
     Accept, Answer, Comment, Continue, Dirty, ListTasks, NewTask, Publishing, Resume, Stop,
 };
 pub use view::{
-    AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, ReceiptView, Stopping,
+    Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, ReceiptView, Stopping,
     TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
 };
 

@@ -19,7 +19,7 @@ use crate::config::{Config, Sources};
 use crate::data::{Data, ServerFile};
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::screen::{note, say};
 
 /// Serves until it is told to stop.
@@ -33,6 +33,7 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         rustix::process::set_parent_process_death_signal(signal)
             .map_err(|error| Fault::failed(format!("it cannot end with its parent: {error}")))?;
     }
+    process::raise_file_limit();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
     let config = Config::load(&Sources { port: up.port, ..Sources::here(None) })?;
     data.make()?;

@@ -19,6 +19,7 @@ mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod ingest;
 mod look;
 mod mailbox;
 mod orphan;

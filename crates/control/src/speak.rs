@@ -9,18 +9,28 @@ use belay_store::rows::AttemptRow;
 
 use crate::Control;
 use crate::assignment::who;
-use crate::refuse::{Outcome, Refused};
+use crate::refuse::Outcome;
 
 impl<S: Store> Control<S> {
     /// The attempt whose token this is, as long as it may act.
     pub async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
+        let row = self.attempt_of(token).await?;
+        Ok(row.filter(|row| row.attempt.may_act()).map(|row| who(&row)))
+    }
+
+    /// The attempt whose token this is, whatever became of it: whoever speaks for one that is over
+    /// is told so, and not that it is a stranger.
+    pub async fn voice(&self, token: &str) -> Result<Option<Who>, Problem> {
+        Ok(self.attempt_of(token).await?.map(|row| who(&row)))
+    }
+
+    async fn attempt_of(&self, token: &str) -> Outcome<Option<AttemptRow>> {
         let Some(id) = named(token) else { return Ok(None) };
-        let row = self.row::<AttemptRow>(id).await.map_err(Refused::from)?;
+        let row = self.row::<AttemptRow>(id).await?;
         let hash = token_hash(token);
         // Hashes are compared, so how long it takes tells nothing about the token.
         let known = |row: &AttemptRow| row.token_hash.as_deref() == Some(hash.as_str());
-        let current = row.filter(|row| known(&row.row) && row.row.attempt.may_act());
-        Ok(current.map(|row| who(&row.row)))
+        Ok(row.map(|stored| stored.row).filter(known))
     }
 
     /// Makes a subtask for the agent that speaks.

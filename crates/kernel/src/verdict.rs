@@ -70,6 +70,23 @@ pub enum Ruling {
 }
 
 impl Ruling {
+    /// The name on the wire and on screens.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::AwaitingPerson => "awaiting_person",
+            Self::Starting => "starting",
+            Self::Dead(_) => "dead",
+            Self::Gone => "gone",
+            Self::Lingering => "lingering",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+            Self::Stuck => "stuck",
+            Self::Idle => "idle",
+            Self::Working => "working",
+        }
+    }
+
     /// The number of the rule that decided, 1 to 8.
     pub const fn rule(self) -> u8 {
         match self {

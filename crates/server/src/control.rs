@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
-    ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Accept, AgentEvent, Answer, Backup, Comment, Continue, Events, EventsTaken, Health, Heartbeat,
+    HeartbeatTaken, ListTasks, NewTask, Problem, ReceiptView, Resume, Stopping, TaskPage, TaskView,
+    TranscriptPiece, WhyView,
 };
 use belay_control::Control;
-use belay_kernel::TaskId;
-use belay_store::Store;
+use belay_kernel::{SandboxId, TaskId};
+use belay_store::{Cursor, EventFilter, Store};
 
 use crate::service::Service;
 
@@ -26,6 +27,29 @@ impl<S: Store> Service for Control<S> {
 
     async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
         Self::speaker(self, token).await
+    }
+
+    async fn voice(&self, token: &str) -> Result<Option<Who>, Problem> {
+        Self::voice(self, token).await
+    }
+
+    async fn take_events(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        events: Vec<AgentEvent>,
+        key: Key,
+    ) -> Result<EventsTaken, Problem> {
+        Self::take_events(self, who, sandbox, events, key).await
+    }
+
+    async fn take_heartbeat(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        beat: Heartbeat,
+    ) -> Result<HeartbeatTaken, Problem> {
+        Self::take_heartbeat(self, who, sandbox, beat).await
     }
 
     async fn add_subtask(
@@ -132,6 +156,23 @@ impl<S: Store> Service for Control<S> {
         wait: Duration,
     ) -> Result<Events, Problem> {
         Self::events(self, task, after, wait).await
+    }
+
+    async fn log_ends(&self) -> Result<(Cursor, Cursor), Problem> {
+        Self::log_ends(self).await
+    }
+
+    async fn read_log(
+        &self,
+        after: Cursor,
+        filter: EventFilter,
+        limit: usize,
+    ) -> Result<belay_store::Events, Problem> {
+        Self::read_log(self, after, filter, limit).await
+    }
+
+    async fn await_log(&self, after: Cursor, patience: Duration) {
+        Self::await_log(self, after, patience).await;
     }
 
     async fn transcript(

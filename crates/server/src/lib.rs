@@ -14,10 +14,14 @@
 mod access;
 mod answer;
 mod control;
+mod ingest;
+mod live;
+mod patient;
 mod read;
 mod routes;
 mod serve;
 mod service;
+mod stream;
 
 pub use access::{Access, Token};
 pub use serve::serve;

@@ -14,6 +14,7 @@ use crate::BODY_LIMIT;
 use crate::answer::{Failed, bytes, json};
 use crate::read::{Asked, Body, Caller, Id, Principal, wait};
 use crate::service::Service;
+use crate::{ingest, stream};
 
 type Answered = Result<Response, Failed>;
 
@@ -40,6 +41,10 @@ pub(crate) fn routes<S: Service>(service: S) -> Router {
         .route("/tasks", get(list::<S>).post(create::<S>))
         .nest("/tasks/{id}", task)
         .route("/events", get(events::<S>))
+        .route("/events/stream", get(stream::sse::<S>))
+        .route("/events/ws", get(stream::ws::<S>))
+        .route("/sandboxes/{id}/events", post(ingest::events::<S>))
+        .route("/sandboxes/{id}/heartbeat", post(ingest::heartbeat::<S>))
         .route("/backup", post(backup::<S>));
     Router::new()
         .nest("/api/v1", api)

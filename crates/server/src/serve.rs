@@ -6,10 +6,11 @@
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use axum::extract::{Request, State};
 use axum::http::{Method, Version};
 use axum::middleware::{self, Next};
@@ -18,22 +19,27 @@ use belay_api::Code;
 use belay_api::port::Who;
 use belay_kernel::TaskId;
 use futures_util::FutureExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tower_service::Service as _;
 
 use crate::access::{Access, bearer, unknown_token};
 use crate::answer::Failed;
+use crate::live::{Hub, Live, Slot};
+use crate::patient::Patient;
 use crate::read::Principal;
 use crate::routes::routes;
 use crate::service::Service;
 
-/// How many connections are open at a time; further ones wait to be accepted.
+/// How many connections are open at a time, streams apart; further ones wait to be accepted.
 const CONNECTIONS: usize = 1024;
 /// How long a client may take to send the head of a request.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client may take nothing of what it is sent.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a request may take, with everything that it waits for.
 const REQUEST_LIMIT: Duration = Duration::from_secs(110);
 /// The same for a backup, which copies the whole database.
@@ -45,6 +51,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const HEALTH: &str = "/api/v1/health";
 const BACKUP: &str = "/api/v1/backup";
 const TASKS: &str = "/api/v1/tasks";
+const SANDBOXES: &str = "/api/v1/sandboxes/";
+/// The live streams, over either transport.
+const STREAM: [&str; 2] = ["/api/v1/events/stream", "/api/v1/events/ws"];
 
 #[derive(Clone)]
 struct Gate<S> {
@@ -61,11 +70,20 @@ pub async fn serve<S: Service>(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
+    let hub = Hub::open(&service).await.map_err(io::Error::other)?;
+    let (live, mut streams) = Live::new(hub.clone(), closing.clone());
+    let reading = {
+        let service = service.clone();
+        tokio::spawn(async move { hub.run(&service).await })
+    };
     let gate = Gate { access: Arc::new(access), service: service.clone(), closing };
-    let app = routes(service).layer(middleware::from_fn_with_state(gate, pass::<S>));
-    let graceful = GracefulShutdown::new();
+    let app = routes(service)
+        .layer(Extension(live))
+        .layer(middleware::from_fn_with_state(gate, pass::<S>));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut stop = std::pin::pin!(stop);
+    let (open, mut connections) = mpsc::channel::<()>(1);
+    let ear = Ear { app, closing: close.subscribe(), open };
+    let mut stop = pin!(stop);
     loop {
         let slot = tokio::select! {
             () = &mut stop => break,
@@ -74,7 +92,7 @@ pub async fn serve<S: Service>(
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => take(stream, slot, app.clone(), &graceful),
+                Ok((stream, _)) => ear.clone().take(stream, slot),
                 // A connection that broke before it was taken, or no file descriptor left: both
                 // pass, and neither is a reason to end.
                 Err(error) => {
@@ -84,30 +102,76 @@ pub async fn serve<S: Service>(
             },
         }
     }
-    drop(listener);
+    // Whoever connected before we stopped is served: their requests may be under way already.
+    while let (Some(Ok((stream, _))), Ok(slot)) =
+        (listener.accept().now_or_never(), Arc::clone(&slots).try_acquire_owned())
+    {
+        ear.clone().take(stream, slot);
+    }
+    drop((listener, ear));
     // Nobody listens any more if every request is over.
     let _ = close.send(true);
-    if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
+    let over = async {
+        // Nothing is ever sent: this is over when the last connection and the last stream are.
+        let _ = connections.recv().await;
+        let _ = streams.recv().await;
+    };
+    if tokio::time::timeout(DRAIN_LIMIT, over).await.is_err() {
         tracing::warn!("requests were still under way after {DRAIN_LIMIT:?}");
     }
+    reading.abort();
+    // It ends because it was told to.
+    let _ = reading.await;
     Ok(())
 }
 
-fn take(stream: TcpStream, slot: OwnedSemaphorePermit, app: Router, graceful: &GracefulShutdown) {
-    // Answers are small and waited for.
-    let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(app);
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
-        .serve_connection(TokioIo::new(stream), service);
-    let watched = graceful.watch(connection);
-    tokio::spawn(async move {
-        if let Err(error) = watched.await {
-            tracing::debug!("a connection ended: {error}");
-        }
-        drop(slot);
-    });
+/// What every connection is served with.
+#[derive(Clone)]
+struct Ear {
+    app: Router,
+    closing: watch::Receiver<bool>,
+    /// Held by every connection: closed when all of them are over.
+    open: mpsc::Sender<()>,
+}
+
+impl Ear {
+    fn take(self, stream: TcpStream, slot: OwnedSemaphorePermit) {
+        let Self { app, mut closing, open } = self;
+        // Answers are small and waited for.
+        let _ = stream.set_nodelay(true);
+        let slot = Slot::new(slot);
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(slot.clone());
+            app.clone().call(request)
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_LIMIT)
+            .serve_connection(TokioIo::new(Patient::new(stream, STALL_LIMIT)), service)
+            .with_upgrades();
+        tokio::spawn(async move {
+            let mut connection = pin!(connection);
+            let told = async {
+                // An error means that the server is gone, which is the same.
+                let _ = closing.wait_for(|closing| *closing).await;
+            };
+            let ended = tokio::select! {
+                ended = connection.as_mut() => Some(ended),
+                () = told => None,
+            };
+            let ended = match ended {
+                Some(ended) => ended,
+                None => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
+                tracing::debug!("a connection ended: {error}");
+            }
+            drop(open);
+        });
+    }
 }
 
 /// Checks name and token, and bounds how long the rest may take.
@@ -167,7 +231,11 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
         Principal::Admin
     } else {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let who = gate.service.speaker(&token).await?.ok_or_else(unknown_token)?;
+        let who = match path.starts_with(SANDBOXES) {
+            true => gate.service.voice(&token).await?,
+            false => gate.service.speaker(&token).await?,
+        };
+        let who = who.ok_or_else(unknown_token)?;
         may_ask(&gate.service, who, &method, &path).await?;
         Principal::Attempt(who)
     };
@@ -182,7 +250,11 @@ async fn may_ask<S: Service>(
     method: &Method,
     path: &str,
 ) -> Result<(), Failed> {
-    if *method == Method::POST && path == TASKS {
+    // What speaks for a sandbox, and what listens, is checked where that is known.
+    if *method == Method::POST && (path == TASKS || path.starts_with(SANDBOXES)) {
+        return Ok(());
+    }
+    if STREAM.contains(&path) {
         return Ok(());
     }
     let named = path.strip_prefix(TASKS).and_then(|rest| rest.split('/').nth(1));

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
-    ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Accept, AgentEvent, Answer, Backup, Comment, Continue, Events, EventsTaken, Health, Heartbeat,
+    HeartbeatTaken, ListTasks, NewTask, Problem, ReceiptView, Resume, Stopping, TaskPage, TaskView,
+    TranscriptPiece, WhyView,
 };
-use belay_kernel::TaskId;
+use belay_kernel::{SandboxId, TaskId};
+use belay_store::{Cursor, EventFilter};
 
 /// What is answered later.
 type Later<T> = Result<T, Problem>;
@@ -29,6 +31,26 @@ pub trait Service: Clone + Send + Sync + 'static {
 
     /// The attempt whose token this is, as long as it may act.
     fn speaker(&self, token: &str) -> impl Future<Output = Later<Option<Who>>> + Send;
+
+    /// The attempt whose token this is, whatever became of it.
+    fn voice(&self, token: &str) -> impl Future<Output = Later<Option<Who>>> + Send;
+
+    /// Takes events of the agent in a sandbox, its own unless one is named: all of them or none.
+    fn take_events(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        events: Vec<AgentEvent>,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<EventsTaken>> + Send;
+
+    /// Takes a beat of the agent in a sandbox, its own unless one is named.
+    fn take_heartbeat(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        beat: Heartbeat,
+    ) -> impl Future<Output = Later<HeartbeatTaken>> + Send;
 
     /// Makes a subtask for the agent that speaks.
     fn add_subtask(
@@ -131,6 +153,20 @@ pub trait Service: Clone + Send + Sync + 'static {
         after: Option<String>,
         wait: Duration,
     ) -> impl Future<Output = Later<Events>> + Send;
+
+    /// Where the log of events begins and ends.
+    fn log_ends(&self) -> impl Future<Output = Later<(Cursor, Cursor)>> + Send;
+
+    /// At most `limit` events of the log after a cursor, as they are stored.
+    fn read_log(
+        &self,
+        after: Cursor,
+        filter: EventFilter,
+        limit: usize,
+    ) -> impl Future<Output = Later<belay_store::Events>> + Send;
+
+    /// Waits until the log may have grown, or for at most `patience`.
+    fn await_log(&self, after: Cursor, patience: Duration) -> impl Future<Output = ()> + Send;
 
     /// A piece of a transcript: at once if there is any, else after at most `wait`.
     fn transcript(

@@ -190,6 +190,9 @@ fn bounded(asked: usize) -> Result<(), Failure> {
 impl<E: Engine> Store for E {
     async fn load<R: Record>(&self, ids: &[R::Id]) -> Result<Vec<Option<Stored<R>>>, Failure> {
         bounded(ids.len())?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         let keys: Vec<_> = ids.iter().map(Key::of::<R>).collect();
         let rows = self.read(R::table(), keys).await?;
         rows.iter().map(|row| row.as_ref().map(Stored::read).transpose()).collect()

@@ -9,6 +9,7 @@ mod real_agents;
 mod scale;
 mod scripted;
 mod stop;
+mod streams;
 mod success;
 mod table;
 mod timeouts;

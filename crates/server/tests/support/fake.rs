@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Backup, Code, Comment, Continue, Events, Health, ListTasks, NewTask, Problem,
-    QuestionView, ReceiptView, Resume, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
+    Accept, AgentEvent, Answer, Backup, Code, Comment, Continue, Events, EventsTaken, Health,
+    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Problem, QuestionView, ReceiptView, Resume, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
     WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
 use belay_kernel::task::{Blocked, Plan, Reason, Review, State};
 use belay_kernel::why::{LivePath, Why};
-use belay_kernel::{AttemptNumber, Epoch, Money, QuestionId, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Epoch, Money, QuestionId, SandboxId, TaskId, Timestamp};
 use belay_server::Service;
+use belay_store::{Cursor, EventFilter};
 
 type Answered<T> = Result<T, Problem>;
 
@@ -197,6 +198,52 @@ impl Service for Fake {
     async fn speaker(&self, token: &str) -> Answered<Option<Who>> {
         let who = Who { task: TASK, attempt: AttemptNumber(1), epoch: Epoch(1) };
         Ok((token == ATTEMPT).then_some(who))
+    }
+
+    async fn voice(&self, token: &str) -> Answered<Option<Who>> {
+        self.speaker(token).await
+    }
+
+    async fn take_events(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        events: Vec<AgentEvent>,
+        key: Option<String>,
+    ) -> Answered<EventsTaken> {
+        let taken = events.len() as u64;
+        let attempt = who.attempt;
+        self.change(format!("{taken} events of {attempt} in {sandbox:?} with {key:?}"))?;
+        Ok(EventsTaken { taken, known: 0, next: 1 })
+    }
+
+    async fn take_heartbeat(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        beat: Heartbeat,
+    ) -> Answered<HeartbeatTaken> {
+        self.change(format!("{:?} of {} in {sandbox:?}", beat.status, who.attempt))?;
+        let (state, verdict) = ("RUNNING".into(), "working".into());
+        Ok(HeartbeatTaken { state, verdict, lease_ms: None })
+    }
+
+    async fn log_ends(&self) -> Answered<(Cursor, Cursor)> {
+        let start = Cursor { epoch: 1, number: 0 };
+        Ok((start, start))
+    }
+
+    async fn read_log(
+        &self,
+        after: Cursor,
+        _: EventFilter,
+        _: usize,
+    ) -> Answered<belay_store::Events> {
+        Ok(belay_store::Events { events: Vec::new(), cursor: after })
+    }
+
+    async fn await_log(&self, _: Cursor, _: Duration) {
+        std::future::pending().await
     }
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {
