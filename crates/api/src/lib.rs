@@ -24,8 +24,8 @@ pub use request::{
     Accept, Answer, Comment, Continue, Dirty, ListTasks, NewTask, Publishing, Resume, Stop,
 };
 pub use view::{
-    Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, ReceiptView, Stopping,
-    TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
+    Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView,
+    ReceiptView, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
 };
 
 use std::fmt;

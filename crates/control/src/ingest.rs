@@ -132,9 +132,7 @@ impl<S: Store> Control<S> {
         });
         commit = match due_at == attempt.row.due_at {
             true => commit.read(attempt),
-            false => {
-                commit.update(attempt.revision, &AttemptRow { due_at, ..attempt.row.clone() })
-            }
+            false => commit.update(attempt.revision, &AttemptRow { due_at, ..attempt.row.clone() }),
         };
         for event in &sorted.new {
             commit = commit.event(NewEvent {

@@ -14,8 +14,8 @@ use belay_kernel::sandbox::Status;
 use belay_kernel::{HeartbeatStatus, InstallationId, RunnerId, SandboxId, Span, TaskId, Timestamp};
 use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::memory::{Fault, Operation};
-use belay_store::rows::SandboxRow;
-use belay_store::{Memory, Store};
+use belay_store::rows::{AttemptRow, SandboxRow};
+use belay_store::{Commit, Memory, Store};
 
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
@@ -61,13 +61,17 @@ impl World {
         Self { store, control, now: Cell::new(1_000_000) }
     }
 
-    /// A task whose agent runs.
+    /// A task whose agent runs, and prints while it thinks.
     async fn start(&self) -> Assignment {
+        self.start_as(true).await
+    }
+
+    async fn start_as(&self, partial_output: bool) -> Assignment {
         let task = NewTask { prompt: "Mend it.".into(), ..NewTask::default() };
         self.control.create("ada", task, None).await.unwrap();
         let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
         let run = self.control.claim(ask).await.unwrap().remove(0);
-        let start = Start { token_hash: token_hash("t"), partial_output: true };
+        let start = Start { token_hash: token_hash("t"), partial_output };
         self.control.start(run.who, start).await.unwrap();
         run
     }
@@ -78,7 +82,8 @@ impl World {
     }
 
     async fn beat(&self, run: &Assignment, status: HeartbeatStatus) -> Result<String, Problem> {
-        let taken = self.control.take_heartbeat(run.who, Some(run.sandbox), Heartbeat { status }).await;
+        let taken =
+            self.control.take_heartbeat(run.who, Some(run.sandbox), Heartbeat { status }).await;
         taken.map(|taken| format!("{} {}", taken.state, taken.verdict))
     }
 
@@ -104,6 +109,17 @@ impl World {
         let read = self.control.events(Some(task), None, Duration::ZERO).await.unwrap();
         let kinds = read.events.into_iter().map(|event| event.kind);
         kinds.filter(|kind| kind.starts_with("agent.")).collect()
+    }
+}
+
+impl World {
+    /// From now on no runner has the attempt: its agent runs elsewhere.
+    async fn leave_alone(&self, run: &Assignment) {
+        let id = (run.who.task, run.who.attempt);
+        let stored = self.store.load::<AttemptRow>(&[id]).await.unwrap().remove(0).unwrap();
+        let row = AttemptRow { runner: None, ..stored.row };
+        let commit = Commit::new().update(stored.revision, &row);
+        assert!(Store::commit(&self.store, commit).await.unwrap().is_done());
     }
 }
 
@@ -203,10 +219,8 @@ fn who_speaks_for_what_is_over_is_told_so() {
         let other = world.start().await;
         let foreign = Assignment { sandbox: other.sandbox, ..run.clone() };
         assert_eq!(code(world.tell(&foreign, "{\"kind\":\"x\"}").await), Code::Forbidden);
-        let stale = Assignment {
-            who: Who { epoch: belay_kernel::Epoch(0), ..run.who },
-            ..run.clone()
-        };
+        let stale =
+            Assignment { who: Who { epoch: belay_kernel::Epoch(0), ..run.who }, ..run.clone() };
         assert_eq!(code(world.tell(&stale, "{\"kind\":\"x\"}").await), Code::Fenced);
         world.control.stop("ada", run.who.task, Duration::ZERO, None).await.unwrap();
         assert_eq!(code(world.tell(&run, "{\"kind\":\"x\"}").await), Code::Fenced);
@@ -262,5 +276,34 @@ fn an_open_tool_call_holds_the_clocks_off() {
         world.tell(&run, &call("agent.tool_result")).await.unwrap();
         world.pass(Span::from_secs(62)).await;
         assert_eq!(world.state(run.who.task).await, "TIMED_OUT inactivity");
+    });
+}
+
+#[test]
+fn an_agent_elsewhere_holds_its_lease_by_its_beats_and_succeeds_when_it_lingers_no_more() {
+    test(async {
+        let world = World::new().await;
+        let (run, silent) = (world.start_as(false).await, world.start_as(false).await);
+        world.leave_alone(&run).await;
+        world.leave_alone(&silent).await;
+        let work = "{\"kind\":\"agent.file_edited\"}";
+        world.tell(&run, work).await.unwrap();
+        world.tell(&silent, work).await.unwrap();
+        for _ in 0..12 {
+            world.pass(Span::from_secs(50)).await;
+            world.beat(&run, HeartbeatStatus::Running).await.unwrap();
+            world.tell(&run, work).await.unwrap();
+        }
+        assert_eq!(world.state(run.who.task).await, "RUNNING started");
+        let lost = world.state(silent.who.task).await;
+        assert!(!lost.starts_with("RUNNING"), "nobody beats for it: {lost}");
+        world.tell(&run, "{\"kind\":\"agent.completed\"}").await.unwrap();
+        for _ in 0..5 {
+            world.pass(Span::from_secs(50)).await;
+            world.beat(&run, HeartbeatStatus::Idle).await.unwrap();
+        }
+        assert_eq!(world.state(run.who.task).await, "RUNNING started", "it lingers");
+        world.pass(Span::from_secs(55)).await;
+        assert_eq!(world.state(run.who.task).await, "READY succeeded");
     });
 }

@@ -224,7 +224,10 @@ mod tests {
     fn numbers_are_counted_once_and_in_order() {
         let mut evidence = Evidence::new(Timestamp::EPOCH);
         let mut count = |number| evidence.count(number);
-        assert_eq!([1, 2, 2, 1].map(&mut count), [Turn::Next, Turn::Next, Turn::Known, Turn::Known]);
+        assert_eq!(
+            [1, 2, 2, 1].map(&mut count),
+            [Turn::Next, Turn::Next, Turn::Known, Turn::Known]
+        );
         assert_eq!([4, 3, 4].map(count), [Turn::Early, Turn::Next, Turn::Next]);
         assert_eq!(evidence.next_number(), 5);
     }

@@ -91,7 +91,11 @@ async fn list<S: Service>(State(service): State<S>, Asked(which): Asked<ListTask
 }
 
 async fn show<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
-    let task = service.find(&id).await?;
+    // Whether a whole id is a task's is found out by showing it.
+    let task = match id.parse() {
+        Ok(task) => task,
+        Err(_) => service.find(&id).await?,
+    };
     json(&service.show(task).await?)
 }
 

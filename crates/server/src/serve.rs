@@ -10,11 +10,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
 use axum::extract::{Request, State};
 use axum::http::{Method, Version};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use belay_api::Code;
 use belay_api::port::Who;
 use belay_kernel::TaskId;

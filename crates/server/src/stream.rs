@@ -36,8 +36,7 @@ async fn listener<S: Service>(
     headers: &HeaderMap,
     slot: Option<Slot>,
 ) -> Result<Listener, Failed> {
-    let mut wanted =
-        Wanted::default().of_kinds(&stream.kind)?.of_workflows(&stream.workflow)?;
+    let mut wanted = Wanted::default().of_kinds(&stream.kind)?.of_workflows(&stream.workflow)?;
     for id in names(&stream.task)? {
         wanted.tasks.insert(service.find(id).await?);
     }

@@ -104,9 +104,8 @@ async fn on_a_bad_network_everything_is_done_once_and_seen_once() {
     let all = before + MAKERS * TASKS + AGENTS * usize::try_from(EVENTS).unwrap();
     let proxy = Proxy::start(node.address, 0x0bad_5eed).await;
     let address = proxy.address;
-    let listeners: Vec<_> = (0..3)
-        .map(|_| tokio::spawn(listen(address, move |seen| seen.len() >= all)))
-        .collect();
+    let listeners: Vec<_> =
+        (0..3).map(|_| tokio::spawn(listen(address, move |seen| seen.len() >= all))).collect();
     let makers: Vec<_> = (0..MAKERS).map(|n| tokio::spawn(make_tasks(address, n))).collect();
     let tellers: Vec<_> =
         agents.iter().map(|agent| tokio::spawn(tell_events(address, agent.clone()))).collect();

@@ -78,7 +78,11 @@ fn number(cursor: &str) -> u64 {
 type Socket =
     tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
 
-async fn open_ws(address: SocketAddr, token: &str, query: &str) -> Result<Socket, tungstenite::Error> {
+async fn open_ws(
+    address: SocketAddr,
+    token: &str,
+    query: &str,
+) -> Result<Socket, tungstenite::Error> {
     let url = format!("ws://{address}/api/v1/events/ws{query}");
     let mut request = url.into_client_request()?;
     let bearer = format!("Bearer {token}").parse().unwrap();
@@ -133,7 +137,8 @@ async fn whoever_comes_back_with_the_cursor_misses_nothing_and_sees_nothing_twic
     }
     let writers = agents.iter().map(|agent| async {
         for batch in 0..BATCHES {
-            let told = |part| event("agent.tool_use", &json!({ "of": batch, "part": part }).to_string());
+            let told =
+                |part| event("agent.tool_use", &json!({ "of": batch, "part": part }).to_string());
             agent.tell(&node, vec![told(1), told(2), told(3)]).await;
         }
     });
@@ -239,7 +244,10 @@ async fn a_slow_client_is_told_where_to_resume_and_closed() {
         }
     }
     let told = told.expect("it is told").json();
-    assert_eq!((&told["body"]["reason"], told["cursor"].as_str()), (&json!("slow"), last.as_deref()));
+    assert_eq!(
+        (&told["body"]["reason"], told["cursor"].as_str()),
+        (&json!("slow"), last.as_deref())
+    );
     let log = node.log(None).await;
     assert!(seen.len() < log.len() - begin, "it was slow: {}", seen.len());
     let mut again = Sse::open(node.address, TOKEN, "?kind=agent.*", last.as_deref()).await.unwrap();
@@ -343,9 +351,15 @@ async fn what_an_agent_tells_of_itself_goes_in_by_its_own_token_and_sandbox() {
     let again = json!({ "taken": 0, "known": 2, "next": 3 });
     assert_eq!(post(&one, &one, "events", two).await, (200, again));
     let late = post(&one, &one, "events", r#"{"kind":"x","seq":9}"#).await;
-    assert_eq!((late.0, &late.1["code"], &late.1["choices"]), (409, &json!("out_of_order"), &json!(["3"])));
+    assert_eq!(
+        (late.0, &late.1["code"], &late.1["choices"]),
+        (409, &json!("out_of_order"), &json!(["3"]))
+    );
     let beat = post(&one, &one, "heartbeat", r#"{"status":"running"}"#).await;
-    assert_eq!((beat.0, &beat.1["state"], &beat.1["verdict"]), (200, &json!("RUNNING"), &json!("working")));
+    assert_eq!(
+        (beat.0, &beat.1["state"], &beat.1["verdict"]),
+        (200, &json!("RUNNING"), &json!("working"))
+    );
     let bad = post(&one, &one, "heartbeat", r#"{"status":"merry"}"#).await;
     assert_eq!((bad.0, &bad.1["code"]), (400, &json!("bad_request")));
     let bad = post(&one, &one, "events", r#"[{"kind":"x"},{"kind":1}]"#).await;

@@ -12,6 +12,7 @@ use crate::commit::{Answered, Commit, Committed};
 use crate::effect::{Effect, Settled};
 use crate::engine::Engine;
 use crate::event::{Cursor, EventFilter, Events};
+use crate::gather::{Gather, Gathered};
 use crate::lease::{Beat, Beaten, Lease, LeaseKind};
 use crate::query::{Page, Query};
 use crate::refusal::{Failure, Refusal};
@@ -69,6 +70,9 @@ pub trait Store: Send + Sync + 'static {
         &self,
         query: Query<R>,
     ) -> impl Future<Output = Result<Page<R>, Failure>> + Send;
+
+    /// Several reads in one trip.
+    fn gather(&self, gather: Gather) -> impl Future<Output = Result<Gathered, Failure>> + Send;
 
     /// Commits each decision by itself: all of it or nothing of it. The answers are in order; one
     /// that is overtaken or refused does not touch the others.
@@ -203,6 +207,11 @@ impl<E: Engine> Store for E {
         let scan = query.scan()?;
         let rows = self.scan(scan).await?;
         Page::read(&rows, query.limit)
+    }
+
+    async fn gather(&self, gather: Gather) -> Result<Gathered, Failure> {
+        bounded(gather.reads.len())?;
+        Ok(Gathered(Engine::gather(self, gather.reads).await?))
     }
 
     async fn commit_all(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {

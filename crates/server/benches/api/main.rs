@@ -32,7 +32,8 @@ const BATCH: u64 = 1_000;
 const SERVE: &str = "BELAY_BENCH_SERVE";
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     if let Some(directory) = std::env::var_os(SERVE) {
         return runtime.block_on(serve(Path::new(&directory)));

@@ -31,9 +31,8 @@ pub(super) async fn begin<S: Service>(
         None | Some("") => newest,
         Some("oldest") => oldest,
         Some(text) => {
-            let bad = |refusal: belay_store::Refusal| {
-                Failed::new(Code::BadRequest, refusal.to_string())
-            };
+            let bad =
+                |refusal: belay_store::Refusal| Failed::new(Code::BadRequest, refusal.to_string());
             let cursor: Cursor = text.parse().map_err(bad)?;
             // Asked for nothing, the log still says whether it knows the cursor.
             service.read_log(cursor, wanted.of_log(), 1).await?;

@@ -59,10 +59,7 @@ async fn talk<S: Service>(mut socket: WebSocket, mut feed: Feed<S>) {
     }
 }
 
-async fn send(
-    socket: &mut WebSocket,
-    messages: Vec<axum::body::Bytes>,
-) -> Result<(), axum::Error> {
+async fn send(socket: &mut WebSocket, messages: Vec<axum::body::Bytes>) -> Result<(), axum::Error> {
     for message in messages {
         let text = Utf8Bytes::try_from(message).map_err(axum::Error::new)?;
         socket.feed(Message::Text(text)).await?;

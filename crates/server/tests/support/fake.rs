@@ -10,8 +10,8 @@ use std::time::Duration;
 use belay_api::port::Who;
 use belay_api::{
     Accept, AgentEvent, Answer, Backup, Code, Comment, Continue, Events, EventsTaken, Health,
-    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Problem, QuestionView, ReceiptView, Resume, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
-    WhyView,
+    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Problem, QuestionView, ReceiptView, Resume,
+    Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
