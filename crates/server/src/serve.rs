@@ -70,7 +70,7 @@ pub async fn serve<S: Service>(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
-    let hub = Hub::open(&service).await.map_err(io::Error::other)?;
+    let hub = Hub::new();
     let (live, mut streams) = Live::new(hub.clone(), closing.clone());
     let reading = {
         let service = service.clone();

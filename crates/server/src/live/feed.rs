@@ -162,7 +162,7 @@ impl<S: Service> Feed<S> {
                 }
                 Phase::Behind(Some(queue)) => Phase::Behind(Some(queue)),
                 Phase::Behind(None) => {
-                    let queue = self.hub.subscribe(self.wanted.clone());
+                    let queue = self.hub.subscribe(self.wanted.clone(), self.cursor);
                     match queue.head <= self.cursor.number {
                         true => Phase::Live(queue),
                         false => Phase::Behind(Some(queue)),

@@ -1,7 +1,8 @@
 //! The one reader of the log on a node, and the queues that it fills.
 //!
 //! Each event is read and rendered once. A stream that wants some tasks only is found by their ids,
-//! so that thousands that wait for something else cost nothing.
+//! so that thousands that wait for something else cost nothing. While nobody listens, nothing is
+//! read: the first stream to come says where to begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use belay_api::Problem;
 use belay_kernel::{TaskId, WorkflowId};
 use belay_store::{Cursor, EventFilter};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::frame::Frame;
@@ -24,7 +26,7 @@ const QUEUE: usize = 64;
 const QUEUE_BYTES: usize = 8 << 20;
 /// How long the reader waits for a hint before it looks for itself.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long it rests when nobody listens, or when the log cannot be read.
+/// How long it rests when the log cannot be read.
 const REST: Duration = Duration::from_millis(50);
 
 /// Events that were read together, in order.
@@ -102,7 +104,7 @@ struct Stream {
 #[derive(Debug)]
 struct State {
     /// Everything up to and including this was handed out.
-    head: u64,
+    head: Cursor,
     next_id: u64,
     streams: BTreeMap<u64, Stream>,
     index: Index,
@@ -112,40 +114,42 @@ struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Hub {
     state: Arc<Mutex<State>>,
-    epoch: u64,
+    /// Somebody listens.
+    wake: Arc<Notify>,
 }
 
 impl Hub {
-    /// A hub that hands out what comes after the newest event.
-    pub(crate) async fn open<S: Service>(service: &S) -> Result<Self, Problem> {
-        let (_, newest) = service.log_ends().await?;
+    /// A hub to which nobody listens yet.
+    pub(crate) fn new() -> Self {
         let state = State {
-            head: newest.number,
+            head: Cursor { epoch: 0, number: 0 },
             next_id: 0,
             streams: BTreeMap::new(),
             index: Index::default(),
         };
-        Ok(Self { state: Arc::new(Mutex::new(state)), epoch: newest.epoch })
+        Self { state: Arc::new(Mutex::new(state)), wake: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the last event that was handed out.
-    pub(crate) fn head(&self) -> u64 {
-        self.state().head
+    /// Where the reader is; nothing, if nobody listens.
+    fn place(&self) -> Option<Cursor> {
+        let state = self.state();
+        (!state.streams.is_empty()).then_some(state.head)
     }
 
     /// Reads the log and hands it out, for ever.
     pub(crate) async fn run<S: Service>(&self, service: &S) {
         loop {
-            match self.turn(service).await {
+            let Some(head) = self.place() else {
+                self.wake.notified().await;
+                continue;
+            };
+            match self.turn(service, head).await {
                 Ok(true) => {}
-                Ok(false) => {
-                    let head = Cursor { epoch: self.epoch, number: self.head() };
-                    service.await_log(head, LOOK_AGAIN).await;
-                }
+                Ok(false) => service.await_log(head, LOOK_AGAIN).await,
                 Err(problem) => {
                     tracing::warn!("the log of events cannot be read: {problem}");
                     tokio::time::sleep(REST).await;
@@ -154,45 +158,27 @@ impl Hub {
         }
     }
 
-    /// Hands out what there is; tells whether there may be more.
-    async fn turn<S: Service>(&self, service: &S) -> Result<bool, Problem> {
-        let (head, idle) = {
-            let state = self.state();
-            (state.head, state.streams.is_empty())
-        };
-        if idle {
-            let (_, newest) = service.log_ends().await?;
-            if self.skip_to(newest.number) {
-                tokio::time::sleep(REST).await;
-                return Ok(false);
-            }
+    /// Hands out what there is after `head`; tells whether there was anything.
+    async fn turn<S: Service>(&self, service: &S, head: Cursor) -> Result<bool, Problem> {
+        let read = service.read_log(head, EventFilter::default(), READ).await?;
+        if read.cursor == head {
+            return Ok(false);
         }
-        let after = Cursor { epoch: self.epoch, number: head };
-        let read = service.read_log(after, EventFilter::default(), READ).await?;
-        let more = read.events.len() == READ;
-        let epoch = self.epoch;
         let frames: Vec<_> =
-            read.events.into_iter().map(|event| Frame::new(epoch, event)).collect();
+            read.events.into_iter().map(|event| Frame::new(head.epoch, event)).collect();
         let bytes = frames.iter().map(Frame::size).sum();
-        self.hand_out(Batch { frames, upto: read.cursor.number, bytes });
-        Ok(more)
-    }
-
-    /// Passes over what nobody listens to; tells whether nobody does.
-    fn skip_to(&self, newest: u64) -> bool {
-        let mut state = self.state();
-        let nobody = state.streams.is_empty();
-        if nobody {
-            state.head = newest;
-        }
-        nobody
+        self.hand_out(head, Batch { frames, upto: read.cursor.number, bytes });
+        Ok(true)
     }
 
     /// Puts a batch into every queue that wants some of it. A queue that is full is closed: its
     /// stream goes on from the log when its client comes back.
-    fn hand_out(&self, batch: Batch) {
+    fn hand_out(&self, after: Cursor, batch: Batch) {
         let mut state = self.state();
-        state.head = batch.upto;
+        if state.head != after {
+            return; // everybody left meanwhile, and somebody came who begins elsewhere
+        }
+        state.head.number = batch.upto;
         if batch.frames.is_empty() {
             return;
         }
@@ -212,16 +198,21 @@ impl Hub {
         }
     }
 
-    /// A queue of what is handed out from now on: everything after [`Queue::head`].
-    pub(crate) fn subscribe(&self, wanted: Wanted) -> Queue {
+    /// A queue of what is handed out from now on, for a stream that has seen everything up to
+    /// `seen`: everything after [`Queue::head`] comes through it.
+    pub(crate) fn subscribe(&self, wanted: Wanted, seen: Cursor) -> Queue {
         let (queue, batches) = mpsc::channel(QUEUE);
         let waiting = Arc::new(AtomicUsize::new(0));
         let mut state = self.state();
+        if state.streams.is_empty() {
+            state.head = seen;
+        }
         let id = state.next_id;
         state.next_id += 1;
         state.index.put(id, &wanted);
         state.streams.insert(id, Stream { queue, waiting: Arc::clone(&waiting), wanted });
-        Queue { id, head: state.head, batches, waiting, hub: self.clone() }
+        self.wake.notify_one();
+        Queue { id, head: state.head.number, batches, waiting, hub: self.clone() }
     }
 }
 
@@ -262,7 +253,7 @@ impl Queue {
     /// How far this stream has seen everything, if nothing is waiting: what was handed out before
     /// the head moved is in the queue, so the head is read first.
     pub(crate) fn seen_upto(&self) -> Option<u64> {
-        let head = self.hub.head();
+        let head = self.hub.state().head.number;
         self.batches.is_empty().then_some(head)
     }
 }
@@ -270,5 +261,90 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.hub.state().remove(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belay_kernel::{Revision, Timestamp};
+    use belay_store::{Event, NewEvent};
+
+    use super::*;
+
+    fn at(number: u64) -> Cursor {
+        Cursor { epoch: 1, number }
+    }
+
+    fn frame(number: u64, task: u128, body: &str) -> Frame {
+        let task = TaskId::from_bits(task);
+        let event = NewEvent::task(task, "agent.x", body.to_owned(), Timestamp::EPOCH);
+        Frame::new(1, Event { number, revision: Revision(1), event })
+    }
+
+    /// A batch with one event of each of these tasks, right after `head`.
+    fn hand(hub: &Hub, head: u64, tasks: &[u128], body: &str) {
+        let numbered = tasks.iter().zip(head + 1..);
+        let frames: Vec<_> = numbered.map(|(task, number)| frame(number, *task, body)).collect();
+        let bytes = frames.iter().map(Frame::size).sum();
+        hub.hand_out(at(head), Batch { upto: head + tasks.len() as u64, frames, bytes });
+    }
+
+    fn of(task: u128) -> Wanted {
+        Wanted { tasks: [TaskId::from_bits(task)].into(), ..Wanted::default() }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_another_task_is_left_alone_and_knows_how_far_it_is() {
+        let hub = Hub::new();
+        let mut all = hub.subscribe(Wanted::default(), at(10));
+        let mut one = hub.subscribe(of(1), at(3));
+        assert_eq!((all.head, one.head), (10, 10), "the reader is where the first one began");
+        hand(&hub, 10, &[2, 2], "{}");
+        assert_eq!(one.seen_upto(), Some(12), "nothing of it was wanted");
+        assert_eq!(all.seen_upto(), None, "something waits");
+        hand(&hub, 12, &[2, 1], "{}");
+        assert_eq!(one.next().await.unwrap().upto, 14);
+        assert_eq!(all.next().await.unwrap().upto, 12);
+        assert_eq!(all.next().await.unwrap().upto, 14);
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_is_full_is_closed_and_the_others_go_on() {
+        let hub = Hub::new();
+        let mut slow = hub.subscribe(Wanted::default(), at(0));
+        let mut quick = hub.subscribe(Wanted::default(), at(0));
+        for number in 0..=QUEUE as u64 {
+            hand(&hub, number, &[1], "{}");
+            assert_eq!(quick.next().await.unwrap().upto, number + 1);
+        }
+        for number in 0..QUEUE as u64 {
+            assert_eq!(slow.next().await.unwrap().upto, number + 1, "what it has is not lost");
+        }
+        assert!(slow.next().await.is_none());
+        assert_eq!(hub.state().streams.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_queue_is_bounded_by_bytes_but_takes_one_large_batch() {
+        let hub = Hub::new();
+        let mut slow = hub.subscribe(Wanted::default(), at(0));
+        let large = format!("\"{}\"", "x".repeat(QUEUE_BYTES));
+        hand(&hub, 0, &[1], &large);
+        hand(&hub, 1, &[1], "{}");
+        assert_eq!(slow.next().await.unwrap().upto, 1);
+        assert!(slow.next().await.is_none());
+    }
+
+    #[test]
+    fn who_leaves_is_forgotten_and_who_comes_to_nobody_begins_anew() {
+        let hub = Hub::new();
+        let gone = hub.subscribe(of(1), at(5));
+        drop(gone);
+        assert!(hub.place().is_none() && hub.state().index.by_task.is_empty());
+        let here = hub.subscribe(of(1), at(20));
+        assert_eq!(hub.place(), Some(at(20)));
+        // A batch that was read for somebody who left is not handed out: it begins elsewhere.
+        hand(&hub, 5, &[1], "{}");
+        assert_eq!(here.seen_upto(), Some(20));
     }
 }
