@@ -51,7 +51,8 @@ fn body(right: &'static str) -> impl Strategy<Value = Vec<u8>> {
         }
         bytes
     });
-    prop_oneof![4 => changed, 1 => proptest::collection::vec(any::<u8>(), 0..200)]
+    let noise = proptest::collection::vec(any::<u8>(), 0..200);
+    prop_oneof![8 => changed, 2 => noise, 1 => Just(right.as_bytes().to_vec())]
 }
 
 #[tokio::test]

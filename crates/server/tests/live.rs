@@ -161,7 +161,7 @@ async fn streams_are_filtered_and_what_matters_has_a_name() {
     let (one, other) = (node.agent().await, node.agent().await);
     let of_task = format!("?task={}", one.who.task);
     let mut mine = Sse::open(node.address, TOKEN, &of_task, None).await.unwrap();
-    let named = "?kind=task_completed,task_question,agent.t*";
+    let named = "?kind=task_completed,task_question,agent.to*";
     let mut named = Sse::open(node.address, TOKEN, named, None).await.unwrap();
     // The first message says where the streams begin: from there on nothing is missed.
     assert!(soon(mine.next()).await.unwrap().unwrap().id.is_some());

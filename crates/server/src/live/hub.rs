@@ -290,7 +290,9 @@ mod tests {
     }
 
     fn of(task: u128) -> Wanted {
-        Wanted { tasks: [TaskId::from_bits(task)].into(), ..Wanted::default() }
+        let mut wanted = Wanted::default();
+        wanted.tasks.insert(TaskId::from_bits(task));
+        wanted
     }
 
     #[tokio::test]

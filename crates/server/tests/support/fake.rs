@@ -243,7 +243,7 @@ impl Service for Fake {
     }
 
     async fn await_log(&self, _: Cursor, _: Duration) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {

@@ -75,8 +75,8 @@ async fn pass(client: TcpStream, server: SocketAddr, mut dice: Dice, counts: Arc
     let Ok(upstream) = TcpStream::connect(server).await else { return };
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = upstream.into_split();
-    // Every third connection is cut, in one direction, somewhere in its first kilobytes.
-    let cut = (dice.roll(3) == 0).then(|| (dice.roll(2), dice.roll(2_000)));
+    // Every other connection is cut, in one direction, somewhere in a request or its answer.
+    let cut = (dice.roll(2) == 0).then(|| (dice.roll(2), dice.roll(1_000)));
     let limit = |way: u64| cut.filter(|cut| cut.0 == way).map_or(u64::MAX, |cut| cut.1);
     let sent = Mutex::new(Vec::new());
     {
