@@ -20,6 +20,7 @@ use belay_kernel::{EventKind, HeartbeatStatus, Span};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
 use crate::problem::{Code, Problem};
 
@@ -47,8 +48,34 @@ pub struct AgentEvent {
     pub data: String,
 }
 
+/// An event as it is sent.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct NewAgentEvent {
+    /// What the agent did: `agent.tool_use`, or any other name. `agent.` in front is implied.
+    #[schema(min_length = 1, max_length = 100)]
+    pub kind: String,
+    /// Its number among the events of its sandbox: 1, 2, … without gaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub seq: Option<u64>,
+    /// The tool call that it opens (`agent.tool_use`) or closes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 100)]
+    pub call: Option<String>,
+    /// The particulars.
+    pub data: serde_json::Value,
+}
+
+/// Events as they are sent, in order.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct NewAgentEvents {
+    /// The events, at most a thousand.
+    #[schema(max_items = 1000)]
+    pub events: Vec<NewAgentEvent>,
+}
+
 /// What became of events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EventsTaken {
     /// So many are stored by this request.
     pub taken: u64,
@@ -59,7 +86,7 @@ pub struct EventsTaken {
 }
 
 /// A beat.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// How the agent is.
@@ -67,7 +94,7 @@ pub struct Heartbeat {
 }
 
 /// The answer to a beat.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatTaken {
     /// The state of the sandbox.
     pub state: String,

@@ -8,6 +8,7 @@
 //! [`port`] is what a runner says to control and what it is told. The other modules are what people
 //! and programs say, with the [`Client`] that says it.
 
+mod access;
 mod agent_event;
 mod client;
 pub mod port;
@@ -15,17 +16,20 @@ mod problem;
 mod request;
 mod view;
 
+pub use access::{Ask, Principal, Scope, ScopeError};
 pub use agent_event::{
-    AgentEvent, EventsTaken, Heartbeat, HeartbeatTaken, LONGEST_DATA, MOST_EVENTS, read_events,
+    AgentEvent, EventsTaken, Heartbeat, HeartbeatTaken, LONGEST_DATA, MOST_EVENTS, NewAgentEvent,
+    NewAgentEvents, read_events,
 };
 pub use client::{Client, ClientError, Unanswered};
 pub use problem::{Code, Problem};
 pub use request::{
-    Accept, Answer, Comment, Continue, Dirty, ListTasks, NewTask, Publishing, Resume, Stop,
+    Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, Listen,
+    NewBackup, NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
 pub use view::{
-    Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView,
-    ReceiptView, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
+    Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready,
+    ReceiptView, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,
 };
 
 use std::fmt;

@@ -1,9 +1,12 @@
 //! Problems, as RFC 9457 tells them, with codes that programs can rely on.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What kind of problem it is: stable, for programs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// The request makes no sense: a bad value, a bad name, a bad body.
@@ -14,6 +17,8 @@ pub enum Code {
     Forbidden,
     /// There is no such thing.
     NotFound,
+    /// The path does not take this method.
+    MethodNotAllowed,
     /// The shortened id stands for several.
     Ambiguous,
     /// It is not a move from the state that it is in.
@@ -32,6 +37,8 @@ pub enum Code {
     TooLarge,
     /// It was changed since it was read.
     Overtaken,
+    /// Too many requests failed; ask again later.
+    TooManyRequests,
     /// It cannot be done now; ask again.
     Unavailable,
     /// A fault of Belay's own.
@@ -46,6 +53,7 @@ impl Code {
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
             Self::Ambiguous => "ambiguous",
             Self::IllegalMove => "illegal_move",
             Self::Fenced => "fenced",
@@ -55,6 +63,7 @@ impl Code {
             Self::IdempotencyKeyReused => "idempotency_key_reused",
             Self::TooLarge => "too_large",
             Self::Overtaken => "overtaken",
+            Self::TooManyRequests => "too_many_requests",
             Self::Unavailable => "unavailable",
             Self::Internal => "internal",
         }
@@ -67,11 +76,13 @@ impl Code {
             Self::Unauthorized => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
             Self::Ambiguous | Self::IllegalMove | Self::Fenced | Self::OutOfOrder => 409,
             Self::Gone => 410,
             Self::Overtaken => 412,
             Self::TooLarge => 413,
             Self::Refused | Self::IdempotencyKeyReused => 422,
+            Self::TooManyRequests => 429,
             Self::Internal => 500,
             Self::Unavailable => 503,
         }
@@ -79,7 +90,7 @@ impl Code {
 }
 
 /// A problem document.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[error("{detail}")]
 pub struct Problem {
     /// What kind of problem it is.
@@ -91,12 +102,25 @@ pub struct Problem {
     /// The moves that are legal instead, or the ids that were meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
+    /// Ask again after so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u32>,
+    /// The request that it is about, as the server's log names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
 }
 
 impl Problem {
     /// A problem of this kind.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, status: code.status(), detail: detail.into(), choices: Vec::new() }
+        Self {
+            code,
+            status: code.status(),
+            detail: detail.into(),
+            choices: Vec::new(),
+            retry_after: None,
+            request_id: None,
+        }
     }
 
     /// The same, with what can be done or was meant instead.

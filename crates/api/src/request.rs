@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use belay_kernel::task::Review;
 use belay_kernel::{AttemptNumber, QuestionId, TaskId};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// What becomes of a task's work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Publishing {
     /// It is kept, and nothing is pushed.
@@ -18,7 +19,7 @@ pub enum Publishing {
 }
 
 /// What becomes of changes in a local base that are not committed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dirty {
     /// The task is refused.
@@ -29,7 +30,7 @@ pub enum Dirty {
 }
 
 /// A task to be made.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewTask {
     /// What the agent is to do.
@@ -85,8 +86,9 @@ pub struct NewTask {
 }
 
 /// Which tasks are listed.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
 pub struct ListTasks {
     /// Only those in these states, separated by commas; all, if it is empty.
     pub state: String,
@@ -103,15 +105,34 @@ pub struct ListTasks {
 }
 
 /// A stop or a cancel.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {
     /// Wait so many milliseconds for the receipt; zero for a cancel, which does not wait.
     pub wait_ms: u64,
 }
 
+/// What is done with a task, said in the body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Act {
+    /// What.
+    pub action: Action,
+    /// Wait so many milliseconds for the receipt; ten seconds, if it is not said.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+}
+
+/// What can be done so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// End it, for good.
+    Stop,
+}
+
 /// An accept.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Accept {
     /// The attempt whose work was seen; the one under review, if it is not said.
@@ -119,7 +140,7 @@ pub struct Accept {
 }
 
 /// A reject, with an optional comment for the next attempt.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Comment {
     /// What is wrong with the work.
@@ -129,7 +150,7 @@ pub struct Comment {
 }
 
 /// An answer.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Answer {
     /// The question; the open one, if it is not said.
@@ -139,7 +160,7 @@ pub struct Answer {
 }
 
 /// A resume, or a retry.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resume {
     /// What to tell the agent.
@@ -147,9 +168,67 @@ pub struct Resume {
 }
 
 /// A follow-up of a task that is over.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Continue {
     /// What the agent is to do next.
     pub message: String,
+}
+
+/// A backup to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewBackup {
+    /// Where it goes: an absolute path on the server's machine, where nothing is yet.
+    pub path: String,
+}
+
+/// Which events.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct AfterCursor {
+    /// Those after this cursor; all that are kept, if it is not said.
+    pub after: Option<String>,
+    /// Wait so many milliseconds for one, if there is none; at most a minute.
+    pub wait_ms: u64,
+}
+
+/// Which events are listened to, and after which.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct Listen {
+    /// Those after this cursor; `oldest` for all that are kept, nothing for those from now on.
+    pub after: Option<String>,
+    /// Only those of these tasks, with commas between their ids.
+    pub task: String,
+    /// Only those of these workflows, with commas between their ids.
+    pub workflow: String,
+    /// Only those of these kinds, with commas between: `task.failed`, `agent.*`, `task_completed`,
+    /// `task_question`. It may be called `type` too.
+    #[serde(alias = "type")]
+    pub kind: String,
+}
+
+/// Which bytes of which attempt.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct TranscriptRange {
+    /// The attempt; the last one, if it is not said.
+    pub attempt: Option<u32>,
+    /// From this byte on.
+    pub from: u64,
+    /// Wait so many milliseconds for more, if there is none; at most a minute.
+    pub wait_ms: u64,
+}
+
+/// Which attempt.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct WhichAttempt {
+    /// The attempt; the last one, if it is not said.
+    pub attempt: Option<u32>,
 }

@@ -12,9 +12,10 @@ use belay_kernel::{
     Usage, WorkflowId,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A task, in a list.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskSummary {
     /// Its id.
     pub id: TaskId,
@@ -49,7 +50,7 @@ pub struct TaskSummary {
 }
 
 /// One page of a list.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskPage {
     /// The tasks, newest first.
     pub tasks: Vec<TaskSummary>,
@@ -58,7 +59,7 @@ pub struct TaskPage {
 }
 
 /// A subtask, or a task that is waited for.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ChildView {
     /// Its id.
     pub id: TaskId,
@@ -71,7 +72,7 @@ pub struct ChildView {
 }
 
 /// A question, and its answer when there is one.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct QuestionView {
     /// Its id.
     pub id: QuestionId,
@@ -90,7 +91,7 @@ pub struct QuestionView {
 }
 
 /// An attempt.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AttemptView {
     /// Its life.
     #[serde(flatten)]
@@ -118,7 +119,7 @@ pub struct AttemptView {
 }
 
 /// A task, whole.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
     /// What a list shows.
     #[serde(flatten)]
@@ -170,7 +171,7 @@ pub struct TaskView {
 }
 
 /// Why a task is where it is.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WhyView {
     /// The task.
     pub task: TaskId,
@@ -188,7 +189,7 @@ pub struct WhyView {
 }
 
 /// A stop that is acknowledged, or is not yet.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "standing")]
 pub enum Stopping {
     /// The intent is committed; this is waited for.
@@ -204,7 +205,7 @@ pub enum Stopping {
 }
 
 /// A stop receipt.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReceiptView {
     /// The task.
     pub task: TaskId,
@@ -222,7 +223,7 @@ pub struct ReceiptView {
 }
 
 /// An event, in order.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EventView {
     /// Its cursor: events after it are read with this.
     pub cursor: String,
@@ -245,7 +246,9 @@ pub struct EventView {
 }
 
 /// What people and programs wait for, by name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Announcement {
     /// The task came to rest, or its work waits for review: nothing happens without a person.
@@ -289,7 +292,7 @@ impl Announcement {
 const READY: &str = "READY";
 
 /// Events in order, and where to go on.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Events {
     /// The events.
     pub events: Vec<EventView>,
@@ -311,7 +314,7 @@ pub struct TranscriptPiece {
 }
 
 /// Whether the server is well.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// `ok`, or what is wrong.
     pub status: String,
@@ -327,8 +330,24 @@ pub struct Health {
     pub attempts: u32,
 }
 
+/// Whether work can be taken: the database answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Ready {
+    /// `ready`.
+    pub status: String,
+}
+
+/// What speaks here.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    /// The version of the server.
+    pub version: String,
+    /// The version of what is said: the part of the path after `/api/`.
+    pub api: String,
+}
+
 /// A backup that was made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Backup {
     /// Where it is, on the server's machine.
     pub path: String,

@@ -81,7 +81,7 @@ impl Fault {
 impl From<Problem> for Fault {
     fn from(problem: Problem) -> Self {
         let exit = match problem.code {
-            Code::BadRequest | Code::TooLarge => Exit::Usage,
+            Code::BadRequest | Code::MethodNotAllowed | Code::TooLarge => Exit::Usage,
             Code::Unauthorized
             | Code::Forbidden
             | Code::NotFound
@@ -89,10 +89,11 @@ impl From<Problem> for Fault {
             | Code::IllegalMove
             | Code::Fenced
             | Code::Gone
+            | Code::OutOfOrder
             | Code::Refused
             | Code::IdempotencyKeyReused
             | Code::Overtaken => Exit::Refused,
-            Code::Unavailable => Exit::Unreachable,
+            Code::Unavailable | Code::TooManyRequests => Exit::Unreachable,
             Code::Internal => Exit::Failed,
         };
         let mut text = problem.detail;

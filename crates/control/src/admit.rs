@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use belay_agent::{Agent, Counts};
 use belay_api::port::Who;
-use belay_api::{Code, Dirty, NewTask, Problem, Publishing, TaskView};
+use belay_api::{Ask, Code, Dirty, NewTask, Problem, Publishing, TaskView};
 use belay_kernel::budget::{Budget, Countable, Keeping, Ledger, Uncounted};
 use belay_kernel::fence::Intent;
 use belay_kernel::graph::{self, DependencyState, SubtaskDenial};
@@ -54,14 +54,9 @@ fn bad(detail: impl Into<String>) -> Refused {
 
 impl<S: Store> Control<S> {
     /// Makes a task.
-    pub async fn create(
-        &self,
-        by: &str,
-        new: NewTask,
-        key: Option<String>,
-    ) -> Result<TaskView, Problem> {
+    pub async fn create(&self, ask: impl Into<Ask>, new: NewTask) -> Result<TaskView, Problem> {
         let body = serde_json::to_string(&new).unwrap_or_default();
-        let asked = self.asked(by, key, &format!("create {body}"));
+        let asked = self.asked(ask.into(), &format!("create {body}"));
         let id = self.admit(&asked, new, None).await?;
         self.show(id).await
     }

@@ -28,6 +28,7 @@ impl<S: Store> Control<S> {
             return Err(Refused::new(Code::BadRequest, "the message is empty; say what is next"));
         }
         let look = self.look(id).await?;
+        asked.check(look.task.revision)?;
         let state = look.task.row.task.state;
         let Some(follow) = graph::follow_up(&state, verb) else {
             return Err(illegal(&state, state.verbs()).into());

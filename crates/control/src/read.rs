@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay_api::{Announcement, Backup, Code, EventView, Events, Health, Problem, TranscriptPiece};
+use belay_api::{
+    Announcement, Ask, Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece,
+};
 use belay_kernel::status::{self, DeleteDenial};
 use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, TaskId};
@@ -16,6 +18,7 @@ use crate::Control;
 use crate::commit::Put;
 use crate::look::TRIES;
 use crate::refuse::{Outcome, Refused};
+use crate::verb::Asked;
 
 /// How much of a transcript, and how many events, one answer holds.
 const PIECE: u64 = 1 << 20;
@@ -208,6 +211,12 @@ impl<S: Store> Control<S> {
         })
     }
 
+    /// Whether work can be taken: the database answers.
+    pub async fn ready(&self) -> Result<Ready, Problem> {
+        self.store().latest().await.map_err(Refused::from)?;
+        Ok(Ready { status: "ready".to_owned() })
+    }
+
     /// Backs the database up, to a path on this machine that does not exist yet.
     pub async fn backup(&self, path: String) -> Result<Backup, Problem> {
         let Some(back_up) = &self.inner.back_up else {
@@ -224,10 +233,16 @@ impl<S: Store> Control<S> {
         }
     }
 
-    /// Removes a task, everything below it, and what is kept of them.
-    pub async fn delete(&self, _by: &str, id: TaskId) -> Result<(), Problem> {
+    /// Removes a task, everything below it, and what is kept of them. The task is named as people
+    /// write it: a repeated request is known by its key when there is nothing left to be found.
+    pub async fn delete(&self, ask: impl Into<Ask>, letters: &str) -> Result<(), Problem> {
+        let asked = self.asked(ask.into(), &format!("delete {letters}"));
+        if self.replayed(&asked).await?.is_some() {
+            return Ok(());
+        }
+        let id = self.find(letters).await?;
         for _ in 0..TRIES {
-            match self.delete_once(id).await? {
+            match self.delete_once(id, &asked).await? {
                 Put::Done => return Ok(()),
                 Put::Overtaken => {}
             }
@@ -235,8 +250,9 @@ impl<S: Store> Control<S> {
         Err(Refused::busy().into())
     }
 
-    async fn delete_once(&self, id: TaskId) -> Outcome<Put> {
+    async fn delete_once(&self, id: TaskId, asked: &Asked) -> Outcome<Put> {
         let look = self.look(id).await?;
+        asked.check(look.task.revision)?;
         let mut tree = vec![look.task.clone()];
         let mut next = 0;
         while let Some(row) = tree.get(next) {
@@ -266,6 +282,7 @@ impl<S: Store> Control<S> {
         }
         let commit = dependants.read(Commit::new());
         let commit = tree.iter().rev().fold(commit, |commit, row| commit.delete(row));
+        let commit = commit.request(asked.request(id, look.now));
         let put = self.put(commit.into()).await?;
         if put == Put::Done {
             for attempt in &attempts {

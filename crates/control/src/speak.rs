@@ -2,26 +2,44 @@
 //! have subtasks. It cannot accept its own work, read others', or outlive its attempt.
 
 use belay_api::port::Who;
-use belay_api::{ATTEMPT_TOKEN, NewTask, Problem, TaskView, token_hash};
+use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_hash};
+use belay_kernel::fence::{self, Intent};
+use belay_kernel::sandbox::State;
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::Store;
-use belay_store::rows::AttemptRow;
+use belay_store::rows::{AttemptRow, SandboxRow};
 
 use crate::Control;
 use crate::assignment::who;
-use crate::refuse::Outcome;
+use crate::refuse::{Outcome, Refused};
 
 impl<S: Store> Control<S> {
+    /// Whose token this is, as long as it opens anything.
+    pub async fn principal(&self, token: &str) -> Result<Option<Principal>, Problem> {
+        Ok(self.speaker(token).await?.map(Principal::attempt))
+    }
+
     /// The attempt whose token this is, as long as it may act.
     pub async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
         let row = self.attempt_of(token).await?;
         Ok(row.filter(|row| row.attempt.may_act()).map(|row| who(&row)))
     }
 
-    /// The attempt whose token this is, whatever became of it: whoever speaks for one that is over
-    /// is told so, and not that it is a stranger.
-    pub async fn voice(&self, token: &str) -> Result<Option<Who>, Problem> {
-        Ok(self.attempt_of(token).await?.map(|row| who(&row)))
+    /// What whoever speaks for an attempt that is over is told: that, and not that it is a
+    /// stranger, because whoever is told so kills its agent at once.
+    pub async fn over(&self, token: &str) -> Result<Option<Problem>, Problem> {
+        let Some(row) = self.attempt_of(token).await? else { return Ok(None) };
+        let sandbox = match row.sandbox {
+            Some(id) => self.row::<SandboxRow>(id).await.map_err(Refused::from)?,
+            None => None,
+        };
+        let dead = |state| matches!(state, State::Dead { .. } | State::Terminated);
+        if sandbox.is_some_and(|stored| dead(stored.row.state)) {
+            return Ok(Some(Refused::Gone.into()));
+        }
+        let attempt = &row.attempt;
+        let admitted = fence::admit(attempt, attempt.number, attempt.epoch, Intent::Act);
+        Ok(admitted.err().map(|refusal| Refused::from(refusal).into()))
     }
 
     async fn attempt_of(&self, token: &str) -> Outcome<Option<AttemptRow>> {
@@ -46,8 +64,9 @@ impl<S: Store> Control<S> {
 
     async fn subtask_of(&self, speaker: Who, new: NewTask, key: Option<String>) -> Outcome<TaskId> {
         let body = serde_json::to_string(&new).unwrap_or_default();
-        let by = format!("attempt {}/{}", speaker.task, speaker.attempt);
-        let asked = self.asked(&by, key, &format!("create {body}"));
+        let by = Principal::attempt(speaker);
+        let ask = Ask { key, ..Ask::by(by.name()) };
+        let asked = self.asked(ask, &format!("create {body}"));
         let new = NewTask { parent: Some(speaker.task), ..new };
         self.admit(&asked, new, Some(speaker)).await
     }

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use belay_api::{Accept, Answer, Code, Comment, Continue, Problem, Resume, Stopping, TaskView};
+use belay_api::{
+    Accept, Answer, Ask, Code, Comment, Continue, Problem, Resume, Stopping, TaskView,
+};
 use belay_kernel::Disposition;
 use belay_kernel::graph;
 use belay_kernel::receipt::Standing;
 use belay_kernel::task::{self, Event, State, Verb};
-use belay_kernel::{QuestionId, TaskId, Timestamp};
+use belay_kernel::{QuestionId, Revision, TaskId, Timestamp};
 use belay_store::blob::BlobHash;
 use belay_store::rows::{QuestionRow, RemarkRow, Speaker};
 use belay_store::{Commit, Query, Refusal, Request, Store};
@@ -27,6 +29,8 @@ pub(crate) struct Asked {
     hash: String,
     /// Whether the key is the asker's own; else it only guards against a lost answer of the store.
     theirs: bool,
+    /// The revisions at which the task may be.
+    expects: Option<Vec<Revision>>,
 }
 
 impl Asked {
@@ -44,6 +48,17 @@ impl Asked {
     pub(crate) fn by(&self) -> &str {
         &self.by
     }
+
+    /// Whether the task is still what the asker saw.
+    pub(crate) fn check(&self, at: Revision) -> Outcome<()> {
+        match &self.expects {
+            Some(seen) if !seen.contains(&at) => Err(Refused::new(
+                Code::Overtaken,
+                format!("the task was changed since: it is at revision {at}; look at it again"),
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 /// What a decision adds to its commit besides the kernel's part.
@@ -54,18 +69,21 @@ fn plain(event: Event) -> Outcome<(Event, Extra)> {
 }
 
 impl<S: Store> Control<S> {
-    /// A request by `by`, known again by `key`.
-    pub(crate) fn asked(&self, by: &str, key: Option<String>, body: &str) -> Asked {
+    /// What is asked for, known again by its key.
+    pub(crate) fn asked(&self, ask: Ask, body: &str) -> Asked {
+        let Ask { by, key, expects } = ask;
         let theirs = key.is_some();
         let key = key.unwrap_or_else(|| format!("own-{:032x}", self.inner.chance.draw()));
-        Asked { by: by.to_owned(), key, hash: BlobHash::of(body.as_bytes()).to_string(), theirs }
+        Asked { by, key, hash: BlobHash::of(body.as_bytes()).to_string(), theirs, expects }
     }
 
     /// The task that an earlier request with the same key was answered with.
     pub(crate) async fn replayed(&self, asked: &Asked) -> Outcome<Option<TaskId>> {
-        if !asked.theirs {
-            return Ok(None);
-        }
+        if asked.theirs { self.answered(asked).await } else { Ok(None) }
+    }
+
+    /// The task that this very request was answered with, whosoever key it has.
+    async fn answered(&self, asked: &Asked) -> Outcome<Option<TaskId>> {
         let Some(before) = self.store().answered(&asked.by, &asked.key).await? else {
             return Ok(None);
         };
@@ -89,6 +107,10 @@ impl<S: Store> Control<S> {
         }
         for _ in 0..TRIES {
             let look = self.look(id).await?;
+            if let Err(changed) = asked.check(look.task.revision) {
+                // It may be this very request that changed it, where its answer was lost.
+                return self.answered(asked).await?.ok_or(changed);
+            }
             let dependencies = self.dependencies(id).await?;
             let (event, extra) = choose(&look, &dependencies)?;
             let attempt = look.attempt.as_ref().map(|row| &row.row.attempt);
@@ -111,26 +133,16 @@ impl<S: Store> Control<S> {
     }
 
     /// Queues a task that waits for it.
-    pub async fn run(
-        &self,
-        by: &str,
-        id: TaskId,
-        key: Option<String>,
-    ) -> Result<TaskView, Problem> {
-        let asked = self.asked(by, key, &format!("run {id}"));
+    pub async fn run(&self, ask: impl Into<Ask>, id: TaskId) -> Result<TaskView, Problem> {
+        let asked = self.asked(ask.into(), &format!("run {id}"));
         let choose = |look: &Look, others: &Others| plain(Event::Run(look.queue_facts(others)));
         let id = self.move_task(id, &asked, choose).await?;
         self.show(id).await
     }
 
     /// Begins again, from the base, in a new session.
-    pub async fn retry(
-        &self,
-        by: &str,
-        id: TaskId,
-        key: Option<String>,
-    ) -> Result<TaskView, Problem> {
-        let asked = self.asked(by, key, &format!("retry {id}"));
+    pub async fn retry(&self, ask: impl Into<Ask>, id: TaskId) -> Result<TaskView, Problem> {
+        let asked = self.asked(ask.into(), &format!("retry {id}"));
         let choose = |look: &Look, others: &Others| plain(Event::Retry(look.queue_facts(others)));
         let id = self.move_task(id, &asked, choose).await?;
         self.show(id).await
@@ -139,13 +151,12 @@ impl<S: Store> Control<S> {
     /// Goes on where the task was; a final one is followed by a new task in the same session.
     pub async fn resume(
         &self,
-        by: &str,
+        ask: impl Into<Ask>,
         id: TaskId,
         resume: Resume,
-        key: Option<String>,
     ) -> Result<TaskView, Problem> {
         let body = format!("resume {id} {:?}", resume.message);
-        let asked = self.asked(by, key, &body);
+        let asked = self.asked(ask.into(), &body);
         let look = self.look(id).await?;
         if graph::follow_up(&look.task.row.task.state, Verb::Resume).is_some() {
             let message = resume.message.unwrap_or_else(|| "Go on where you were.".to_owned());
@@ -165,12 +176,11 @@ impl<S: Store> Control<S> {
     /// Follows a task that is over with a new one in the same session.
     pub async fn follow(
         &self,
-        by: &str,
+        ask: impl Into<Ask>,
         id: TaskId,
         follow: Continue,
-        key: Option<String>,
     ) -> Result<TaskView, Problem> {
-        let asked = self.asked(by, key, &format!("continue {id} {}", follow.message));
+        let asked = self.asked(ask.into(), &format!("continue {id} {}", follow.message));
         let id = self.follow_with(&asked, id, Verb::Continue, follow.message).await?;
         self.show(id).await
     }
@@ -178,12 +188,11 @@ impl<S: Store> Control<S> {
     /// Takes the work.
     pub async fn accept(
         &self,
-        by: &str,
+        ask: impl Into<Ask>,
         id: TaskId,
         accept: Accept,
-        key: Option<String>,
     ) -> Result<TaskView, Problem> {
-        let asked = self.asked(by, key, &format!("accept {id} {:?}", accept.attempt));
+        let asked = self.asked(ask.into(), &format!("accept {id} {:?}", accept.attempt));
         let choose = |look: &Look, _: &Others| match (accept.attempt, look.task.row.task.state) {
             (Some(seen), _) | (None, State::Ready { attempt: seen }) => {
                 plain(Event::Accept { seen })
@@ -197,19 +206,22 @@ impl<S: Store> Control<S> {
     /// Sends the work back, with a comment for the next attempt.
     pub async fn reject(
         &self,
-        by: &str,
+        ask: impl Into<Ask>,
         id: TaskId,
         comment: Comment,
-        key: Option<String>,
     ) -> Result<TaskView, Problem> {
-        let asked = self.asked(by, key, &format!("reject {id} {:?}", comment.comment));
+        let ask = ask.into();
+        // A reject that is repeated repeats the run too.
+        let key = ask.key.as_ref().map(|key| format!("{key} run"));
+        let again = Ask { key, expects: None, ..ask.clone() };
+        let asked = self.asked(ask, &format!("reject {id} {:?}", comment.comment));
         let number = self.next_remark(id).await?;
         let choose = |look: &Look, _: &Others| {
             Ok((Event::Reject, said(look, number, comment.comment.clone())))
         };
         let id = self.move_task(id, &asked, choose).await?;
         if comment.run {
-            return self.run(by, id, None).await;
+            return self.run(again, id).await;
         }
         self.show(id).await
     }
@@ -217,13 +229,12 @@ impl<S: Store> Control<S> {
     /// Answers a question: it is cleared and the task goes on, in one commit.
     pub async fn answer(
         &self,
-        by: &str,
+        ask: impl Into<Ask>,
         id: TaskId,
         answer: Answer,
-        key: Option<String>,
     ) -> Result<TaskView, Problem> {
         let asked =
-            self.asked(by, key, &format!("answer {id} {:?} {}", answer.question, answer.text));
+            self.asked(ask.into(), &format!("answer {id} {:?} {}", answer.question, answer.text));
         if answer.text.trim().is_empty() {
             return Err(Problem::new(Code::BadRequest, "the answer is empty; say something"));
         }
@@ -240,7 +251,7 @@ impl<S: Store> Control<S> {
             };
             let mut row = open.row.clone();
             row.answer = Some(chosen(&row, &answer.text).into());
-            row.answered_by = Some(by.into());
+            row.answered_by = Some(asked.by().into());
             let (revision, event) = (open.revision, Event::Answer { question: row.id });
             let extra: Extra = Box::new(move |commit| commit.update(revision, &row));
             Ok((event, extra))
@@ -269,12 +280,11 @@ impl<S: Store> Control<S> {
     /// Ends a task, and waits so long for everything to be certain.
     pub async fn stop(
         &self,
-        by: &str,
+        ask: impl Into<Ask>,
         id: TaskId,
         wait: Duration,
-        key: Option<String>,
     ) -> Result<Stopping, Problem> {
-        let asked = self.asked(by, key, &format!("stop {id}"));
+        let asked = self.asked(ask.into(), &format!("stop {id}"));
         let id = self.move_task(id, &asked, |_, _| plain(Event::Cancel)).await?;
         let until = tokio::time::Instant::now() + wait;
         loop {

@@ -68,7 +68,7 @@ impl World {
 
     async fn start_as(&self, partial_output: bool) -> Assignment {
         let task = NewTask { prompt: "Mend it.".into(), ..NewTask::default() };
-        self.control.create("ada", task, None).await.unwrap();
+        self.control.create("ada", task).await.unwrap();
         let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
         let run = self.control.claim(ask).await.unwrap().remove(0);
         let start = Start { token_hash: token_hash("t"), partial_output };
@@ -222,7 +222,7 @@ fn who_speaks_for_what_is_over_is_told_so() {
         let stale =
             Assignment { who: Who { epoch: belay_kernel::Epoch(0), ..run.who }, ..run.clone() };
         assert_eq!(code(world.tell(&stale, "{\"kind\":\"x\"}").await), Code::Fenced);
-        world.control.stop("ada", run.who.task, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", run.who.task, Duration::ZERO).await.unwrap();
         assert_eq!(code(world.tell(&run, "{\"kind\":\"x\"}").await), Code::Fenced);
         assert_eq!(code(world.beat(&run, HeartbeatStatus::Idle).await), Code::Fenced);
         assert_eq!(world.told(run.who.task).await, [""; 0]);

@@ -10,7 +10,7 @@ use belay_api::port::{
     PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_api::{
-    Accept, Answer, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
+    Accept, Answer, Ask, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
 };
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
@@ -96,7 +96,7 @@ impl World {
     }
 
     async fn make(&self, new: NewTask) -> TaskId {
-        self.control.create("ada", new, None).await.unwrap().summary.id
+        self.control.create("ada", new).await.unwrap().summary.id
     }
 
     async fn claim(&self) -> Assignment {
@@ -200,7 +200,7 @@ fn a_task_goes_from_prompt_to_accepted_work() {
         assert_eq!((piece.bytes.as_slice(), piece.ended), (&b"hammering\ndone\n"[..], true));
         let diff = world.control.diff(id, None).await.unwrap();
         assert_eq!(diff, b"--- a\n+++ b\n");
-        world.control.accept("ada", id, Accept::default(), None).await.unwrap();
+        world.control.accept("ada", id, Accept::default()).await.unwrap();
         assert_eq!(world.state(id).await, "COMPLETED accept");
     });
 }
@@ -231,7 +231,7 @@ fn a_stop_is_acknowledged_when_everything_is_certain_and_not_before() {
         let id = world.make(task("Mend it")).await;
         let run = world.start().await;
         world.print(run.who, 0, "x\n").await;
-        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let stopping = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert!(matches!(&stopping, Stopping::Stopping { pending } if pending.len() == 1));
         let late = Ending::Succeeded(Left::default());
         assert_eq!(world.control.end(run.who, late).await, Err(PortError::Fenced));
@@ -244,7 +244,7 @@ fn a_stop_is_acknowledged_when_everything_is_certain_and_not_before() {
         assert!(duties.iter().any(|duty| matches!(duty, Duty::End(of) if of.who == run.who)));
         assert_eq!(world.print(run.who, 2, "tail\n").await, 7); // appends are still taken
         world.terminate(run.who).await;
-        let stopped = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let stopped = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         let Stopping::Stopped { receipt } = stopped else { panic!("{stopped:?}") };
         assert_eq!(receipt.receipt.processes, 3);
         assert_eq!(receipt.receipt.transcript.unwrap().length, 7);
@@ -276,7 +276,7 @@ fn a_question_by_file_waits_and_its_answer_resumes_the_session() {
         world.pass(Span::from_mins(600)).await;
         assert_eq!(world.state(id).await, "BLOCKED question");
         let answer = Answer { question: None, text: "2".into() };
-        world.control.answer("ada", id, answer, None).await.unwrap();
+        world.control.answer("ada", id, answer).await.unwrap();
         let again = world.start().await;
         assert_eq!(again.session, run.session);
         assert_eq!(again.conversation.as_deref(), Some("talk-1"));
@@ -300,7 +300,7 @@ fn a_held_question_stops_the_clocks_and_its_answer_is_handed_over() {
         world.pass(Span::from_mins(4)).await; // beyond every clock but the linger time
         assert_eq!(world.state(id).await, "BLOCKED question");
         let answer = Answer { question: Some(question), text: "yes".into() };
-        world.control.answer("ada", id, answer, None).await.unwrap();
+        world.control.answer("ada", id, answer).await.unwrap();
         assert_eq!(world.state(id).await, "RUNNING answer");
         world.tend().await;
         let duties = world.control.duties(RUNNER, Span::ZERO).await.unwrap();
@@ -324,7 +324,7 @@ fn silence_is_noticed_and_names_its_clock() {
         let text = why.sentences.join("\n");
         assert!(text.contains("inactivity"), "{text}");
         world.terminate(run.who).await;
-        let view = world.control.resume("ada", id, Resume::default(), None).await.unwrap();
+        let view = world.control.resume("ada", id, Resume::default()).await.unwrap();
         assert_eq!(view.summary.state, "QUEUED");
     });
 }
@@ -412,12 +412,12 @@ fn a_chain_runs_in_order_and_fails_together() {
         world.fail(run.who, Cause::Refusal).await;
         assert_eq!(world.state(first).await, "FAILED refusal");
         assert_eq!(world.state(second).await, "FAILED dependency_failed");
-        world.control.retry("ada", first, None).await.unwrap();
+        world.control.retry("ada", first).await.unwrap();
         world.tend().await;
         assert_eq!(world.state(second).await, "QUEUED requeued");
         let run = world.start().await;
         world.succeed(run.who).await;
-        world.control.accept("ada", first, Accept::default(), None).await.unwrap();
+        world.control.accept("ada", first, Accept::default()).await.unwrap();
         world.tend().await;
         assert_eq!(world.start().await.who.task, second);
     });
@@ -443,7 +443,7 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
         assert_eq!(world.state(parent).await, "READY subtasks_rested");
         let other = world.make(task("Other")).await;
         let below = world.make(NewTask { parent: Some(other), ..task("Below") }).await;
-        world.control.stop("ada", other, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", other, Duration::ZERO).await.unwrap();
         world.tend().await;
         assert_eq!(world.state(below).await, "CANCELLED cancel");
     });
@@ -463,7 +463,7 @@ fn an_agent_speaks_only_while_its_attempt_acts() {
         assert_eq!(world.control.speaker(&wrong).await.unwrap(), None);
         let child = world.control.add_subtask(run.who, task("Child"), None).await.unwrap();
         assert_eq!(child.summary.parent, Some(id));
-        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert_eq!(world.control.speaker(&token).await.unwrap(), None);
         let late = world.control.add_subtask(run.who, task("Late"), None).await.unwrap_err();
         assert_eq!(late.code, Code::Fenced);
@@ -476,7 +476,7 @@ fn a_subtask_that_waits_for_its_parent_is_refused() {
         let world = World::new().await;
         let parent = world.make(task("Parent")).await;
         let new = NewTask { parent: Some(parent), after: vec![parent], ..task("Child") };
-        let problem = world.control.create("ada", new, None).await.unwrap_err();
+        let problem = world.control.create("ada", new).await.unwrap_err();
         assert_eq!(problem.code, Code::Refused);
         assert!(problem.detail.contains("wait for itself"), "{problem}");
     });
@@ -498,7 +498,7 @@ fn a_budget_that_is_used_up_ends_the_whole_tree() {
         assert_eq!(world.state(child).await, "BUDGET_EXCEEDED budget");
         world.terminate(run.who).await;
         let follow = Continue { message: "A little more".into() };
-        let view = world.control.follow("ada", id, follow, None).await.unwrap();
+        let view = world.control.follow("ada", id, follow).await.unwrap();
         assert_eq!(view.continues, Some(id));
     });
 }
@@ -523,11 +523,11 @@ fn a_retry_is_made_after_a_backoff_and_never_beyond_its_cap() {
 fn the_same_key_makes_one_task_and_another_body_is_refused() {
     test(async {
         let world = World::new().await;
-        let key = || Some("k1".to_owned());
-        let one = world.control.create("ada", task("Once"), key()).await.unwrap();
-        let two = world.control.create("ada", task("Once"), key()).await.unwrap();
+        let ask = || Ask::by("ada").key("k1");
+        let one = world.control.create(ask(), task("Once")).await.unwrap();
+        let two = world.control.create(ask(), task("Once")).await.unwrap();
         assert_eq!(one.summary.id, two.summary.id);
-        let other = world.control.create("ada", task("Twice"), key()).await.unwrap_err();
+        let other = world.control.create(ask(), task("Twice")).await.unwrap_err();
         assert_eq!(other.code, Code::IdempotencyKeyReused);
     });
 }
@@ -540,7 +540,7 @@ fn a_comment_goes_into_the_next_attempt() {
         let run = world.start().await;
         world.succeed(run.who).await;
         let comment = Comment { comment: Some("Use nails.".into()), run: true };
-        world.control.reject("ada", id, comment, None).await.unwrap();
+        world.control.reject("ada", id, comment).await.unwrap();
         let again = world.start().await;
         assert_eq!(again.prompt.next, "The reviewer says: Use nails.");
         assert!(again.prompt.whole.contains("You reported: Mended."));
@@ -552,7 +552,7 @@ fn an_illegal_move_says_what_is_possible() {
     test(async {
         let world = World::new().await;
         let id = world.make(task("Mend it")).await;
-        let problem = world.control.accept("ada", id, Accept::default(), None).await.unwrap_err();
+        let problem = world.control.accept("ada", id, Accept::default()).await.unwrap_err();
         assert_eq!(problem.code, Code::IllegalMove);
         assert_eq!(problem.detail, "the task is QUEUED; possible now: cancel");
         assert_eq!(world.control.find("zz").await.unwrap_err().code, Code::NotFound);
@@ -582,7 +582,7 @@ fn a_session_is_free_after_a_stop_whose_push_was_settled_last() {
         let run = world.start().await;
         let push = Push { commit: commit(1), expected: None };
         world.control.open_publish(run.who, push).await.unwrap();
-        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         let mut saga = Termination::begin(Storage::Outlives);
         while saga.step != Step::Settle {
             let stepped = Stepped { step: saga.step, went: Went::Done, found: Found::Nothing };
@@ -593,7 +593,7 @@ fn a_session_is_free_after_a_stop_whose_push_was_settled_last() {
         assert_eq!(world.control.stepped(run.who, stepped).await.unwrap().step, Step::Settle);
         let left = Left::default();
         world.control.settled(run.who, PushOutcome::NotPushed, left).await.unwrap();
-        let resumed = world.control.resume("ada", id, Resume::default(), None).await.unwrap();
+        let resumed = world.control.resume("ada", id, Resume::default()).await.unwrap();
         let again = world.start().await;
         assert_eq!((again.who.task, again.session), (resumed.summary.id, run.session));
     });
@@ -609,10 +609,10 @@ fn a_question_that_is_asked_again_after_its_answer_blocks_nothing() {
         let asked = Asked { question, text: "Go on?".into(), options: vec![], held: true };
         world.control.ask(run.who, asked.clone()).await.unwrap();
         let answer = Answer { question: None, text: "yes".into() };
-        world.control.answer("ada", id, answer, None).await.unwrap();
+        world.control.answer("ada", id, answer).await.unwrap();
         world.control.ask(run.who, asked.clone()).await.unwrap(); // the first answer was lost
         assert_eq!(world.state(id).await, "RUNNING answer");
-        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert_eq!(world.control.ask(run.who, asked).await, Err(PortError::Fenced));
     });
 }
@@ -626,14 +626,14 @@ fn a_stop_is_not_acknowledged_while_an_earlier_attempt_may_live() {
         world.print(first.who, 0, "x\n").await;
         world.pass(Span::from_secs(62)).await;
         assert_eq!(world.state(id).await, "TIMED_OUT inactivity");
-        world.control.retry("ada", id, None).await.unwrap(); // in a new session
+        world.control.retry("ada", id).await.unwrap(); // in a new session
         let second = world.start().await;
-        world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         world.terminate(second.who).await;
-        let stopping = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let stopping = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert!(matches!(&stopping, Stopping::Stopping { pending } if pending.len() == 1));
         world.terminate(first.who).await;
-        let stopped = world.control.stop("ada", id, Duration::ZERO, None).await.unwrap();
+        let stopped = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert!(matches!(stopped, Stopping::Stopped { .. }), "{stopped:?}");
     });
 }

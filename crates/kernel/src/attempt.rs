@@ -21,6 +21,7 @@ use crate::time::Timestamp;
 /// How an attempt ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Outcome {
     /// The agent succeeded.
     Succeeded,
@@ -41,6 +42,7 @@ pub enum Outcome {
 /// Why it is certain that an attempt's processes are gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Proof {
     /// They were seen to be gone.
     Observed,
@@ -53,6 +55,7 @@ pub enum Proof {
 /// Where an attempt is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AttemptPhase))]
 pub enum Phase {
     /// Made in the commit of the claim; the sandbox is being prepared.
     Claimed,
@@ -71,6 +74,7 @@ pub enum Phase {
 
 /// The part of an attempt's row that decisions read and write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Attempt {
     /// Its number within its task.
     pub number: AttemptNumber,

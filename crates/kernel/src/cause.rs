@@ -23,6 +23,7 @@ macro_rules! causes {
         /// Why something ended.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub enum Cause { $($(#[$doc])* $name),* }
 
         impl Cause {

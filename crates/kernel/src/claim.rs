@@ -12,6 +12,7 @@ use crate::time::Timestamp;
 /// Why a queued task is not claimed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Blocker {
     /// It waits for its time: a backoff, a park or a person's wish.
     NotBefore(Timestamp),

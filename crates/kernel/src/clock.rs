@@ -13,6 +13,7 @@ use crate::time::{Span, Timestamp};
 /// A clock that runs against an attempt, a sandbox, a worker or a command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Clock {
     /// Created, but no sign of life yet.
     Start,
@@ -73,6 +74,7 @@ impl Clock {
 
 /// What one clock shows: how much was measured, how much is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Reading {
     /// Which clock.
     pub clock: Clock,

@@ -88,6 +88,9 @@ macro_rules! ids {
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
+
+        #[cfg(feature = "schema")]
+        crate::schema::text!($name, "^[0-9a-hjkmnp-tv-z]{16}$");
     )*};
 }
 
@@ -118,6 +121,8 @@ ids! {
     CommandId,
     /// One installation of Belay: what its sandboxes and containers are labelled with.
     InstallationId,
+    /// A token with a scope that a person made.
+    TokenId,
 }
 
 macro_rules! numbers {
@@ -128,6 +133,7 @@ macro_rules! numbers {
             Deserialize,
         )]
         #[serde(transparent)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub struct $name(pub $inner);
 
         impl $name {

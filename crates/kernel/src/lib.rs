@@ -8,6 +8,8 @@ mod disposition;
 mod event;
 mod id;
 mod limits;
+#[cfg(feature = "schema")]
+mod schema;
 mod time;
 mod usage;
 
@@ -60,7 +62,8 @@ pub use disposition::Disposition;
 pub use event::{EventClass, EventKind, HeartbeatStatus};
 pub use id::{
     AttemptNumber, CommandId, ConnectionId, Epoch, IdError, InstallationId, NodeId, QuestionId,
-    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, WorkerId, WorkflowId,
+    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, TokenId, WorkerId,
+    WorkflowId,
 };
 pub use limits::{Caps, Limit, LimitError, Limits, Scope, Switches};
 pub use time::{Span, SpanError, Timestamp};

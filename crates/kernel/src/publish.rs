@@ -81,8 +81,12 @@ impl<'de> Deserialize<'de> for CommitId {
     }
 }
 
+#[cfg(feature = "schema")]
+crate::schema::text!(CommitId, "^([0-9a-f]{40}|[0-9a-f]{64})$");
+
 /// One push, as it was stored before it began.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Push {
     /// W: what is pushed.
     pub commit: CommitId,
@@ -113,6 +117,7 @@ pub enum PushOutcome {
 /// What was published of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Publish {
     /// The gate was never opened.
     None,

@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 
 /// What is kept of an attempt's transcript.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TranscriptSeal {
     /// Its length in bytes.
     pub length: u64,
@@ -28,6 +29,7 @@ impl TranscriptSeal {
 
 /// What the stopper is given when everything is certain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Receipt {
     /// The attempt that was stopped; none, if none was made or the last one had ended before.
     pub attempt: Option<AttemptNumber>,
@@ -50,6 +52,7 @@ pub struct Receipt {
 /// What a stop still waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = StopPending))]
 pub enum Pending {
     /// The proof that the processes are gone; at the latest when the lease ends.
     Proof {

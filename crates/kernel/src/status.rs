@@ -13,6 +13,7 @@ use crate::task::{Blocked, State, Verb};
 /// What a state means to whoever waits for the task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Group {
     /// Not asked to run yet.
     Parked,

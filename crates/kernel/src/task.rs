@@ -27,6 +27,7 @@ pub use step::step;
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Review {
     /// A person accepts or rejects it.
     #[default]
@@ -38,6 +39,7 @@ pub enum Review {
 /// What the next attempt begins with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Plan {
     /// A new session, with a tree from the base.
     Fresh,
@@ -50,6 +52,7 @@ pub enum Plan {
 /// What a blocked task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskBlocked))]
 pub enum Blocked {
     /// A question, for which the attempt is held.
     Held {
@@ -73,6 +76,7 @@ pub enum Blocked {
 /// Why a task failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskFailure))]
 pub enum Failure {
     /// For this cause.
     Cause(Cause),
@@ -109,6 +113,7 @@ impl Failure {
 /// The state of a task; each variant carries exactly its data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskState))]
 pub enum State {
     /// Waits for `run`.
     Pending {
@@ -181,6 +186,7 @@ impl State {
 /// Why a task is in its state: a stable code; the sentence is made from it and the state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskReason))]
 pub enum Reason {
     /// It was made so.
     Created,
@@ -209,6 +215,7 @@ pub enum Reason {
 /// What a person can ask of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Verb {
     /// Queue it.
     Run,

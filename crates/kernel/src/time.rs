@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 /// A moment: milliseconds since the Unix epoch, by the receiver's clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -57,6 +58,7 @@ impl Timestamp {
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Span(u64);
 
 impl Span {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Money(u64);
 
 impl Money {
@@ -56,6 +57,7 @@ impl fmt::Display for Money {
 
 /// What one attempt has used so far. Every field only grows while the attempt lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Usage {
     /// Tokens sent to the model, without those read from or written to its cache.
     pub input_tokens: u64,

@@ -17,6 +17,7 @@ use crate::time::Timestamp;
 /// What a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum WaitsFor {
     /// A person who may do one of the state's verbs.
     Person,
@@ -40,6 +41,7 @@ pub enum WaitsFor {
 
 /// What will happen by itself, and when.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Upcoming {
     /// The clock that will fire, unless something happens before.
     pub clock: Clock,
@@ -50,6 +52,7 @@ pub struct Upcoming {
 /// Why something will move the task on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum LivePath {
     /// It is final: nothing has to.
     Final,
@@ -69,6 +72,7 @@ pub enum LivePath {
 
 /// The answer to `why`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Why {
     /// The state.
     pub state: State,

@@ -1,14 +1,26 @@
-//! Answers: JSON, raw bytes, and problem documents.
+//! Answers: JSON, tasks with their revision, raw bytes, and problem documents.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use belay_api::{Code, Problem};
+use belay_api::{Code, Problem, TaskView};
 use serde::Serialize;
+use utoipa::ToSchema;
+
+tokio::task_local! {
+    /// The name of the request that is being answered.
+    pub(crate) static REQUEST_ID: String;
+}
+
+/// After how many seconds something that cannot be done now may be asked for again.
+const ASK_AGAIN: u32 = 1;
 
 /// A problem, as it is sent: RFC 9457's members, and ours.
-#[derive(Serialize)]
-struct Document<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Document<'a> {
+    /// The code, as a name.
     r#type: String,
+    /// The status, in words.
     title: &'a str,
     #[serde(flatten)]
     problem: &'a Problem,
@@ -33,7 +45,11 @@ impl Failed {
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        let problem = &self.0;
+        let problem = &mut { self.0 };
+        problem.request_id = REQUEST_ID.try_with(Clone::clone).ok();
+        if problem.code == Code::Unavailable {
+            problem.retry_after = problem.retry_after.or(Some(ASK_AGAIN));
+        }
         let status = StatusCode::from_u16(problem.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if status.is_server_error() {
@@ -48,6 +64,9 @@ impl IntoResponse for Failed {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }
+        if let Some(seconds) = problem.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
         response
     }
 }
@@ -58,6 +77,15 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Result<Response, Failed> {
         Failed::new(Code::Internal, format!("the answer cannot be told: {error}"))
     })?;
     Ok(bytes("application/json", body))
+}
+
+/// A task, with its revision as its tag: what `If-Match` takes.
+pub(crate) fn task(task: &TaskView) -> Result<Response, Failed> {
+    let mut response = json(task)?;
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", task.revision)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
 }
 
 /// An answer of this type.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, AgentEvent, Answer, Backup, Comment, Continue, Events, EventsTaken, Health, Heartbeat,
-    HeartbeatTaken, ListTasks, NewTask, Problem, ReceiptView, Resume, Stopping, TaskPage, TaskView,
-    TranscriptPiece, WhyView,
+    Accept, AgentEvent, Answer, Ask, Backup, Comment, Continue, Events, EventsTaken, Health,
+    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Principal, Problem, Ready, ReceiptView, Resume,
+    Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
 };
 use belay_control::Control;
 use belay_kernel::{SandboxId, TaskId};
@@ -14,23 +14,21 @@ use belay_store::{Cursor, EventFilter, Store};
 
 use crate::service::Service;
 
-type Key = Option<String>;
-
 impl<S: Store> Service for Control<S> {
     async fn find(&self, id: &str) -> Result<TaskId, Problem> {
         Self::find(self, id).await
     }
 
-    async fn create(&self, by: &str, task: NewTask, key: Key) -> Result<TaskView, Problem> {
-        Self::create(self, by, task, key).await
+    async fn create(&self, ask: Ask, task: NewTask) -> Result<TaskView, Problem> {
+        Self::create(self, ask, task).await
     }
 
-    async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
-        Self::speaker(self, token).await
+    async fn principal(&self, token: &str) -> Result<Option<Principal>, Problem> {
+        Self::principal(self, token).await
     }
 
-    async fn voice(&self, token: &str) -> Result<Option<Who>, Problem> {
-        Self::voice(self, token).await
+    async fn over(&self, token: &str) -> Result<Option<Problem>, Problem> {
+        Self::over(self, token).await
     }
 
     async fn take_events(
@@ -38,7 +36,7 @@ impl<S: Store> Service for Control<S> {
         who: Who,
         sandbox: Option<SandboxId>,
         events: Vec<AgentEvent>,
-        key: Key,
+        key: Option<String>,
     ) -> Result<EventsTaken, Problem> {
         Self::take_events(self, who, sandbox, events, key).await
     }
@@ -56,7 +54,7 @@ impl<S: Store> Service for Control<S> {
         &self,
         speaker: Who,
         task: NewTask,
-        key: Key,
+        key: Option<String>,
     ) -> Result<TaskView, Problem> {
         Self::add_subtask(self, speaker, task, key).await
     }
@@ -73,80 +71,44 @@ impl<S: Store> Service for Control<S> {
         Self::why(self, task).await
     }
 
-    async fn run(&self, by: &str, task: TaskId, key: Key) -> Result<TaskView, Problem> {
-        Self::run(self, by, task, key).await
+    async fn run(&self, ask: Ask, task: TaskId) -> Result<TaskView, Problem> {
+        Self::run(self, ask, task).await
     }
 
-    async fn stop(
-        &self,
-        by: &str,
-        task: TaskId,
-        wait: Duration,
-        key: Key,
-    ) -> Result<Stopping, Problem> {
-        Self::stop(self, by, task, wait, key).await
+    async fn stop(&self, ask: Ask, task: TaskId, wait: Duration) -> Result<Stopping, Problem> {
+        Self::stop(self, ask, task, wait).await
     }
 
-    async fn answer(
-        &self,
-        by: &str,
-        task: TaskId,
-        answer: Answer,
-        key: Key,
-    ) -> Result<TaskView, Problem> {
-        Self::answer(self, by, task, answer, key).await
+    async fn answer(&self, ask: Ask, task: TaskId, answer: Answer) -> Result<TaskView, Problem> {
+        Self::answer(self, ask, task, answer).await
     }
 
-    async fn accept(
-        &self,
-        by: &str,
-        task: TaskId,
-        accept: Accept,
-        key: Key,
-    ) -> Result<TaskView, Problem> {
-        Self::accept(self, by, task, accept, key).await
+    async fn accept(&self, ask: Ask, task: TaskId, accept: Accept) -> Result<TaskView, Problem> {
+        Self::accept(self, ask, task, accept).await
     }
 
-    async fn reject(
-        &self,
-        by: &str,
-        task: TaskId,
-        comment: Comment,
-        key: Key,
-    ) -> Result<TaskView, Problem> {
-        Self::reject(self, by, task, comment, key).await
+    async fn reject(&self, ask: Ask, task: TaskId, comment: Comment) -> Result<TaskView, Problem> {
+        Self::reject(self, ask, task, comment).await
     }
 
-    async fn retry(&self, by: &str, task: TaskId, key: Key) -> Result<TaskView, Problem> {
-        Self::retry(self, by, task, key).await
+    async fn retry(&self, ask: Ask, task: TaskId) -> Result<TaskView, Problem> {
+        Self::retry(self, ask, task).await
     }
 
-    async fn resume(
-        &self,
-        by: &str,
-        task: TaskId,
-        resume: Resume,
-        key: Key,
-    ) -> Result<TaskView, Problem> {
-        Self::resume(self, by, task, resume, key).await
+    async fn resume(&self, ask: Ask, task: TaskId, resume: Resume) -> Result<TaskView, Problem> {
+        Self::resume(self, ask, task, resume).await
     }
 
-    async fn follow(
-        &self,
-        by: &str,
-        task: TaskId,
-        message: Continue,
-        key: Key,
-    ) -> Result<TaskView, Problem> {
-        Self::follow(self, by, task, message, key).await
+    async fn follow(&self, ask: Ask, task: TaskId, message: Continue) -> Result<TaskView, Problem> {
+        Self::follow(self, ask, task, message).await
     }
 
     async fn receipt(&self, task: TaskId) -> Result<ReceiptView, Problem> {
         Self::receipt(self, task).await
     }
 
-    async fn delete(&self, by: &str, task: TaskId) -> Result<(), Problem> {
-        Self::delete(self, by, task).await
+    async fn delete(&self, ask: Ask, id: &str) -> Result<(), Problem> {
+        Self::delete(self, ask, id).await
     }
 
     async fn events(
@@ -191,6 +153,10 @@ impl<S: Store> Service for Control<S> {
 
     async fn health(&self) -> Result<Health, Problem> {
         Self::health(self).await
+    }
+
+    async fn ready(&self) -> Result<Ready, Problem> {
+        Self::ready(self).await
     }
 
     async fn backup(&self, path: String) -> Result<Backup, Problem> {

@@ -1,8 +1,8 @@
 //! What people and programs reach Belay through: REST over HTTP.
 //!
 //! ```text
-//!  connection ──► Host ──► token ──► route ──► Service (control)
-//!                  403      401       404, 405, 400, 413
+//!  connection ──► Host ──► token ──► route ──► rule ──► Service (control)
+//!                  403     401, 429  404, 405   401, 403   400, 413, …
 //! ```
 //!
 //! Everything that is not a success is a problem document (RFC 9457) with a stable code. There is
@@ -14,18 +14,21 @@
 mod access;
 mod answer;
 mod control;
-mod ingest;
+mod describe;
+mod gate;
 mod live;
 mod patient;
 mod read;
 mod routes;
 mod serve;
 mod service;
-mod stream;
+mod table;
 
 pub use access::{Access, Token};
+pub use routes::entries;
 pub use serve::serve;
 pub use service::Service;
+pub use table::{Entry, Reach, Rule};
 
 /// The largest body that is taken, in bytes.
 pub const BODY_LIMIT: usize = 2 << 20;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
-use belay_api::Code;
-use belay_api::port::Who;
+use axum::http::{HeaderValue, StatusCode, header};
+use belay_api::{Ask, Code, Principal};
+use belay_kernel::Revision;
 use serde::de::DeserializeOwned;
 
-use crate::BODY_LIMIT;
 use crate::answer::Failed;
+use crate::gate::needs_token;
 
 /// The longest that a request may wait for something to happen.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -40,8 +40,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Body<T> {
 pub(crate) async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Failed> {
     Bytes::from_request(request, state).await.map_err(|rejection| {
         if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = format!("the body is larger than {} MiB", BODY_LIMIT >> 20);
-            return Failed::new(Code::TooLarge, detail);
+            return Failed::new(Code::TooLarge, "the body is larger than this takes");
         }
         Failed::new(Code::BadRequest, format!("the body cannot be read: {rejection}"))
     })
@@ -78,56 +77,64 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     }
 }
 
-/// Who asks, and the key of the request.
+/// Who asks for a change, and on which conditions.
 pub(crate) struct Caller {
     /// The principal, which the gate has put there.
-    pub(crate) by: Principal,
-    /// The idempotency key.
-    pub(crate) key: Option<String>,
-}
-
-/// The principal of a request, put into its extensions by the gate.
-#[derive(Clone, Copy)]
-pub(crate) enum Principal {
-    /// Whoever has the installation's token.
-    Admin,
-    /// An agent, with its attempt's own token.
-    Attempt(Who),
-}
-
-impl Principal {
-    /// The name under which a person's requests are known.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Attempt(_) => "attempt",
-        }
-    }
+    pub(crate) principal: Principal,
+    /// Its name, its key, and what it expects.
+    pub(crate) ask: Ask,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Failed;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failed> {
-        let Some(by) = parts.extensions.get::<Principal>().copied() else {
-            return Err(Failed::new(Code::Unauthorized, "this needs a token"));
-        };
-        let bad = || {
-            let detail = format!("an idempotency key is 1 to {KEY_LIMIT} plain characters");
-            Failed::new(Code::BadRequest, detail)
-        };
+        let principal = parts.extensions.get::<Principal>().cloned().ok_or_else(needs_token)?;
         let key = match parts.headers.get("idempotency-key") {
             None => None,
-            Some(value) => Some(value.to_str().map_err(|_| bad())?.to_owned()),
+            Some(value) => Some(key(value)?),
         };
-        match &key {
-            Some(key) if key.is_empty() || key.len() > KEY_LIMIT => Err(bad()),
-            Some(_) | None => Ok(Self { by, key }),
+        let expects = parts.headers.get(header::IF_MATCH).and_then(expected);
+        let ask = Ask { by: principal.name().to_owned(), key, expects };
+        Ok(Self { principal, ask })
+    }
+}
+
+fn key(value: &HeaderValue) -> Result<String, Failed> {
+    match value.to_str() {
+        Ok(key) if (1..=KEY_LIMIT).contains(&key.len()) => Ok(key.to_owned()),
+        Ok(_) | Err(_) => {
+            let detail = format!("an idempotency key is 1 to {KEY_LIMIT} plain characters");
+            Err(Failed::new(Code::BadRequest, detail))
         }
     }
+}
+
+/// The revisions that an `If-Match` names. A tag that is not one of ours, or is weak, matches no
+/// revision; `*` matches all.
+fn expected(value: &HeaderValue) -> Option<Vec<Revision>> {
+    let text = value.to_str().unwrap_or_default().trim();
+    let number = |tag: &str| tag.trim().strip_prefix('"')?.strip_suffix('"')?.parse().ok();
+    (text != "*").then(|| text.split(',').filter_map(number).map(Revision).collect())
 }
 
 /// How long a request waits, bounded.
 pub(crate) fn wait(ms: u64) -> Duration {
     Duration::from_millis(ms).min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_a_revision_or_nothing() {
+        let read = |text| expected(&HeaderValue::from_static(text));
+        assert_eq!(read("*"), None);
+        assert_eq!(read("\"7\""), Some(vec![Revision(7)]));
+        assert_eq!(read("\"7\", \"8\""), Some(vec![Revision(7), Revision(8)]));
+        for never in ["7", "W/\"7\"", "\"x\"", "", "\"-1\""] {
+            assert_eq!(read(never), Some(vec![]), "{never}");
+        }
+    }
 }

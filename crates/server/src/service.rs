@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, AgentEvent, Answer, Backup, Comment, Continue, Events, EventsTaken, Health, Heartbeat,
-    HeartbeatTaken, ListTasks, NewTask, Problem, ReceiptView, Resume, Stopping, TaskPage, TaskView,
-    TranscriptPiece, WhyView,
+    Accept, AgentEvent, Answer, Ask, Backup, Comment, Continue, Events, EventsTaken, Health,
+    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Principal, Problem, Ready, ReceiptView, Resume,
+    Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
 };
 use belay_kernel::{SandboxId, TaskId};
 use belay_store::{Cursor, EventFilter};
@@ -15,25 +15,19 @@ use belay_store::{Cursor, EventFilter};
 /// What is answered later.
 type Later<T> = Result<T, Problem>;
 
-/// What can be asked for. `by` is the principal that asks; `key` makes a repeated request the same
-/// request.
+/// What can be asked for. A change is asked for with an [`Ask`]: by whom, and only if what.
 pub trait Service: Clone + Send + Sync + 'static {
     /// The task with this id, which may be shortened to what is unique.
     fn find(&self, id: &str) -> impl Future<Output = Later<TaskId>> + Send;
 
     /// Makes a task.
-    fn create(
-        &self,
-        by: &str,
-        task: NewTask,
-        key: Option<String>,
-    ) -> impl Future<Output = Later<TaskView>> + Send;
+    fn create(&self, ask: Ask, task: NewTask) -> impl Future<Output = Later<TaskView>> + Send;
 
-    /// The attempt whose token this is, as long as it may act.
-    fn speaker(&self, token: &str) -> impl Future<Output = Later<Option<Who>>> + Send;
+    /// Whose token this is, as long as it opens anything.
+    fn principal(&self, token: &str) -> impl Future<Output = Later<Option<Principal>>> + Send;
 
-    /// The attempt whose token this is, whatever became of it.
-    fn voice(&self, token: &str) -> impl Future<Output = Later<Option<Who>>> + Send;
+    /// What whoever speaks for an attempt that is over is told.
+    fn over(&self, token: &str) -> impl Future<Output = Later<Option<Problem>>> + Send;
 
     /// Takes events of the agent in a sandbox, its own unless one is named: all of them or none.
     fn take_events(
@@ -70,80 +64,64 @@ pub trait Service: Clone + Send + Sync + 'static {
     fn why(&self, task: TaskId) -> impl Future<Output = Later<WhyView>> + Send;
 
     /// Queues a task that waits for it.
-    fn run(
-        &self,
-        by: &str,
-        task: TaskId,
-        key: Option<String>,
-    ) -> impl Future<Output = Later<TaskView>> + Send;
+    fn run(&self, ask: Ask, task: TaskId) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// Stops a task, and waits for the receipt at most so long; a cancel does not wait.
     fn stop(
         &self,
-        by: &str,
+        ask: Ask,
         task: TaskId,
         wait: Duration,
-        key: Option<String>,
     ) -> impl Future<Output = Later<Stopping>> + Send;
 
     /// Answers a question.
     fn answer(
         &self,
-        by: &str,
+        ask: Ask,
         task: TaskId,
         answer: Answer,
-        key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// Takes the work.
     fn accept(
         &self,
-        by: &str,
+        ask: Ask,
         task: TaskId,
         accept: Accept,
-        key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// Sends the work back.
     fn reject(
         &self,
-        by: &str,
+        ask: Ask,
         task: TaskId,
         comment: Comment,
-        key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// Begins again, from the base.
-    fn retry(
-        &self,
-        by: &str,
-        task: TaskId,
-        key: Option<String>,
-    ) -> impl Future<Output = Later<TaskView>> + Send;
+    fn retry(&self, ask: Ask, task: TaskId) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// Goes on where it was.
     fn resume(
         &self,
-        by: &str,
+        ask: Ask,
         task: TaskId,
         resume: Resume,
-        key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// Follows a task that is over with a new one.
     fn follow(
         &self,
-        by: &str,
+        ask: Ask,
         task: TaskId,
         message: Continue,
-        key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
 
     /// The receipt of a stop.
     fn receipt(&self, task: TaskId) -> impl Future<Output = Later<ReceiptView>> + Send;
 
-    /// Removes a task and what is kept of it.
-    fn delete(&self, by: &str, task: TaskId) -> impl Future<Output = Later<()>> + Send;
+    /// Removes a task, named as it was written, and what is kept of it.
+    fn delete(&self, ask: Ask, id: &str) -> impl Future<Output = Later<()>> + Send;
 
     /// Events after a cursor, of one task if it is named: at once if there are any, else after at
     /// most `wait`.
@@ -186,6 +164,9 @@ pub trait Service: Clone + Send + Sync + 'static {
 
     /// Whether everything is well.
     fn health(&self) -> impl Future<Output = Later<Health>> + Send;
+
+    /// Whether work can be taken.
+    fn ready(&self) -> impl Future<Output = Later<Ready>> + Send;
 
     /// Backs the database up, to a path on this machine.
     fn backup(&self, path: String) -> impl Future<Output = Later<Backup>> + Send;

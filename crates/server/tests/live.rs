@@ -175,7 +175,7 @@ async fn streams_are_filtered_and_what_matters_has_a_name() {
         held: true,
     };
     node.control.ask(one.who, asked).await.unwrap();
-    node.control.stop("ada", other.who.task, Duration::ZERO, None).await.unwrap();
+    node.control.stop("ada", other.who.task, Duration::ZERO).await.unwrap();
 
     assert_eq!(next(&mut mine).await.json()["kind"], "agent.thinking");
     let told = next(&mut named).await;
@@ -325,7 +325,7 @@ async fn the_stream_of_an_agent_dies_with_its_attempt() {
     let node = Node::with(store, 0).await;
     let agent = node.agent().await;
     let mut stream = Sse::open(node.address, &agent.token, "", None).await.unwrap();
-    node.control.stop("ada", agent.who.task, Duration::ZERO, None).await.unwrap();
+    node.control.stop("ada", agent.who.task, Duration::ZERO).await.unwrap();
     let mut reasons = Vec::new();
     while let Some(message) = stream.next().await.unwrap() {
         if message.event.as_deref() == Some("stream.resume") {
@@ -368,7 +368,7 @@ async fn what_an_agent_tells_of_itself_goes_in_by_its_own_token_and_sandbox() {
     let line = format!("POST /api/v1/sandboxes/{}/events", one.sandbox);
     assert_eq!(ask(node.address, &line, TOKEN, two.as_bytes()).await.unwrap().0, 403);
     assert_eq!(ask(node.address, &line, "wrong", two.as_bytes()).await.unwrap().0, 401);
-    node.control.stop("ada", one.who.task, Duration::ZERO, None).await.unwrap();
+    node.control.stop("ada", one.who.task, Duration::ZERO).await.unwrap();
     for what in ["events", "heartbeat"] {
         let body = if what == "events" { two } else { r#"{"status":"idle"}"# };
         let fenced = post(&one, &one, what, body).await;

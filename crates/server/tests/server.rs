@@ -2,78 +2,18 @@
 
 #[path = "support/fake.rs"]
 mod fake;
+#[path = "support/running.rs"]
+mod running;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use belay_api::{
-    Answer, Client, ClientError, Code, Comment, Continue, ListTasks, NewTask, Problem, Resume,
-    Stopping,
+    Answer, ClientError, Code, Comment, Continue, ListTasks, NewTask, Problem, Resume, Stopping,
 };
 use belay_kernel::task::State;
-use belay_server::{Access, BODY_LIMIT, Token, serve};
-use fake::{ATTEMPT, Fake, QUESTION, RUNNING, TASK};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-
-struct Running {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    served: JoinHandle<std::io::Result<()>>,
-}
-
-async fn start(fake: &Fake) -> Running {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (stop, stopped) = oneshot::channel();
-    let access = Access::new(Token::new("secret"), address).known_as("belay.test");
-    let stopped = async {
-        let _ = stopped.await;
-    };
-    let served = tokio::spawn(serve(listener, fake.clone(), access, stopped));
-    Running { address, stop: Some(stop), served }
-}
-
-impl Running {
-    fn client(&self) -> Client {
-        Client::new(&format!("http://{}", self.address), "secret")
-    }
-
-    /// Sends a request as it is and reads the whole answer: status, headers, body.
-    async fn raw(&self, head: &str, body: &[u8]) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let head = format!("{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
-        stream.write_all(head.as_bytes()).await.unwrap();
-        // A server that refuses early may close before everything is sent.
-        let _ = stream.write_all(body).await;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        let text = String::from_utf8(answer).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_ascii_lowercase(), body.to_owned())
-    }
-
-    async fn with_token(&self, line: &str, body: &[u8]) -> (u16, String, String) {
-        let head = format!("{line}\r\nHost: localhost\r\nAuthorization: Bearer secret");
-        self.raw(&head, body).await
-    }
-}
-
-/// What a problem document says: its status, in both places, and its code.
-fn problem(answer: &(u16, String, String)) -> (u16, Code) {
-    let (status, head, body) = answer;
-    assert!(head.contains("content-type: application/problem+json"), "{head}");
-    assert!(head.contains("cache-control: no-store"), "{head}");
-    let document: serde_json::Value = serde_json::from_str(body).unwrap();
-    assert_eq!(document["status"], *status);
-    assert!(document["type"].as_str().unwrap().starts_with("urn:belay:problem:"), "{body}");
-    assert!(document["title"].is_string() && document["detail"].is_string(), "{body}");
-    let problem: Problem = serde_json::from_str(body).unwrap();
-    (*status, problem.code)
-}
+use belay_server::BODY_LIMIT;
+use fake::{Fake, QUESTION, RUNNING, TASK};
+use running::{problem, start};
 
 #[tokio::test]
 async fn only_the_token_opens_and_health_says_little_without_it() {
@@ -90,34 +30,6 @@ async fn only_the_token_opens_and_health_says_little_without_it() {
     let wrong = "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x";
     assert_eq!(problem(&server.raw(wrong, b"").await).0, 401);
     assert_eq!(server.client().health().await.unwrap().version, "1.2.3");
-}
-
-#[tokio::test]
-async fn an_attempts_token_makes_subtasks_and_reads_its_own_task_and_nothing_else() {
-    let server = start(&Fake::new(&[RUNNING])).await;
-    let ask = async |line: &str| {
-        let head = format!("{line}\r\nHost: localhost\r\nAuthorization: Bearer {ATTEMPT}");
-        server.raw(&head, b"{\"prompt\":\"x\"}").await
-    };
-    assert_eq!(ask("POST /api/v1/tasks HTTP/1.1").await.0, 201);
-    for path in ["", "/why", "/events", "/transcript"] {
-        let line = format!("GET /api/v1/tasks/{TASK}{path} HTTP/1.1");
-        assert_eq!(ask(&line).await.0, 200, "{path}");
-    }
-    let others = "0000000000000009";
-    let mut forbidden = vec![
-        "GET /api/v1/tasks HTTP/1.1".to_owned(),
-        "GET /api/v1/events HTTP/1.1".to_owned(),
-        "POST /api/v1/backup HTTP/1.1".to_owned(),
-        format!("DELETE /api/v1/tasks/{TASK} HTTP/1.1"),
-        format!("GET /api/v1/tasks/{others} HTTP/1.1"),
-    ];
-    for verb in ["run", "stop", "cancel", "answer", "accept", "reject", "retry", "resume"] {
-        forbidden.push(format!("POST /api/v1/tasks/{TASK}/{verb} HTTP/1.1"));
-    }
-    for line in forbidden {
-        assert_eq!(problem(&ask(&line).await), (403, Code::Forbidden), "{line}");
-    }
 }
 
 #[tokio::test]
@@ -148,8 +60,8 @@ async fn whatever_is_wrong_is_told_as_a_problem() {
     for (line, body, expected) in [
         ("GET /nowhere HTTP/1.1", &b""[..], (404, Code::NotFound)),
         ("GET /api/v1/tasks/abcd HTTP/1.1", b"", (404, Code::NotFound)),
-        ("PUT /api/v1/tasks HTTP/1.1", b"", (405, Code::BadRequest)),
-        ("PUT /api/v1/tasks/0 HTTP/1.1", b"", (405, Code::BadRequest)),
+        ("PUT /api/v1/tasks HTTP/1.1", b"", (405, Code::MethodNotAllowed)),
+        ("PUT /api/v1/tasks/0 HTTP/1.1", b"", (405, Code::MethodNotAllowed)),
         (tasks, b"{", (400, Code::BadRequest)),
         (tasks, b"{\"prompt\": 7}", (400, Code::BadRequest)),
         (tasks, b"{\"unknown\": 7}", (400, Code::BadRequest)),
@@ -227,7 +139,8 @@ async fn a_refusal_arrives_with_its_code_and_choices() {
     let server = start(&Fake::new(&[State::Completed]).refusing(refusal.clone())).await;
     let answer = server.client().retry(&TASK.to_string(), None).await;
     let Err(ClientError::Problem(problem)) = answer else { panic!("{answer:?}") };
-    assert_eq!(problem, refusal);
+    assert!(problem.request_id.is_some());
+    assert_eq!(Problem { request_id: None, ..problem }, refusal);
 }
 
 #[tokio::test]

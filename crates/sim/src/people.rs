@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belay_api::{
-    Accept, Answer, Code, Comment, Continue, NewTask, Problem, Publishing, Resume, Stopping,
+    Accept, Answer, Ask, Code, Comment, Continue, NewTask, Problem, Publishing, Resume, Stopping,
 };
 use belay_control::Control;
 use belay_kernel::TaskId;
@@ -58,7 +58,7 @@ impl Person {
         let new = self.imagine();
         let made = self.ask(move |control, key| {
             let new = new.clone();
-            async move { control.create(PERSON, new, Some(key)).await }
+            async move { control.create(Ask::by(PERSON).key(key), new).await }
         });
         if let Some(Ok(view)) = made.await {
             self.oracle.made(view.summary.id);
@@ -141,12 +141,12 @@ impl Person {
 
     async fn run(&self, id: TaskId) {
         self.note("runs", id);
-        self.ask(move |c, key| async move { c.run(PERSON, id, Some(key)).await }).await;
+        self.ask(move |c, key| async move { c.run(Ask::by(PERSON).key(key), id).await }).await;
     }
 
     async fn retry(&self, id: TaskId) {
         self.note("retries", id);
-        self.ask(move |c, key| async move { c.retry(PERSON, id, Some(key)).await }).await;
+        self.ask(move |c, key| async move { c.retry(Ask::by(PERSON).key(key), id).await }).await;
     }
 
     async fn resume(&self, id: TaskId) {
@@ -154,7 +154,7 @@ impl Person {
         let message = Some("Go on.".to_owned());
         self.ask(move |c, key| {
             let resume = Resume { message: message.clone() };
-            async move { c.resume(PERSON, id, resume, Some(key)).await }
+            async move { c.resume(Ask::by(PERSON).key(key), id, resume).await }
         })
         .await;
     }
@@ -163,16 +163,16 @@ impl Person {
         self.note("continues", id);
         self.ask(move |c, key| async move {
             let follow = Continue { message: "Now paint it.".to_owned() };
-            c.follow(PERSON, id, follow, Some(key)).await
+            c.follow(Ask::by(PERSON).key(key), id, follow).await
         })
         .await;
     }
 
     async fn accept(&self, id: TaskId) {
         self.note("accepts", id);
-        self.ask(
-            move |c, key| async move { c.accept(PERSON, id, Accept::default(), Some(key)).await },
-        )
+        self.ask(move |c, key| async move {
+            c.accept(Ask::by(PERSON).key(key), id, Accept::default()).await
+        })
         .await;
     }
 
@@ -180,7 +180,7 @@ impl Person {
         self.note("rejects", id);
         self.ask(move |c, key| async move {
             let comment = Comment { comment: Some("Not so.".to_owned()), run: true };
-            c.reject(PERSON, id, comment, Some(key)).await
+            c.reject(Ask::by(PERSON).key(key), id, comment).await
         })
         .await;
     }
@@ -189,7 +189,7 @@ impl Person {
         self.note("answers", id);
         self.ask(move |c, key| async move {
             let answer = Answer { question: None, text: "1".to_owned() };
-            c.answer(PERSON, id, answer, Some(key)).await
+            c.answer(Ask::by(PERSON).key(key), id, answer).await
         })
         .await;
     }
@@ -198,7 +198,7 @@ impl Person {
         self.note("stops", id);
         let wait = Duration::from_secs(self.net.sim.rng().pick(&[0, 5, 30]).copied().unwrap_or(0));
         let stopped =
-            self.ask(move |c, key| async move { c.stop(PERSON, id, wait, Some(key)).await });
+            self.ask(move |c, key| async move { c.stop(Ask::by(PERSON).key(key), id, wait).await });
         let hasty = self.net.sim.planted == Some(Planted::StopAckedEarly);
         let stopped = stopped.await;
         if let Some(Ok(_)) = &stopped {

@@ -8,8 +8,8 @@
 use belay_kernel::budget::Uncounted;
 use belay_kernel::{
     AttemptNumber, CommandId, ConnectionId, Epoch, InstallationId, Money, NodeId, QuestionId,
-    ResultId, RunnerId, SandboxId, SessionId, SnapshotId, Span, TaskId, Timestamp, WorkerId,
-    WorkflowId,
+    ResultId, RunnerId, SandboxId, SessionId, SnapshotId, Span, TaskId, Timestamp, TokenId,
+    WorkerId, WorkflowId,
 };
 
 /// One value in one column.
@@ -172,7 +172,7 @@ macro_rules! parsed {
 
 parsed! {
     TaskId, SessionId, SandboxId, WorkerId, ConnectionId, RunnerId, NodeId, WorkflowId, QuestionId,
-    ResultId, SnapshotId, CommandId, InstallationId, belay_kernel::publish::CommitId,
+    ResultId, SnapshotId, CommandId, InstallationId, TokenId, belay_kernel::publish::CommitId,
     belay_kernel::role::RoleName,
 }
 

@@ -12,7 +12,7 @@ use crate::refusal::{Failure, Refusal};
 use crate::row::{RawRow, Record, Stored};
 use crate::rows::{
     AttemptRow, DependencyRow, DiagnosticRow, QuestionRow, RemarkRow, ResultRow, SandboxRow,
-    SessionRow, StartRow, TaskRow, WorkerRow,
+    SessionRow, StartRow, TaskRow, TokenRow, WorkerRow,
 };
 use crate::table::Table;
 
@@ -245,6 +245,10 @@ filters! {
     DiagnosticRow {
         /// Only diagnostics of these workflows.
         workflow: "workflow" WorkflowId,
+    }
+    TokenRow {
+        /// Only those with these names that are not revoked.
+        live: "live" Name,
     }
     RemarkRow {
         /// Only remarks in the threads of these tasks.

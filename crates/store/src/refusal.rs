@@ -11,6 +11,8 @@ pub enum Rule {
     OneLiveSandbox,
     /// At most one pending start of a role.
     OnePendingStart,
+    /// No two tokens that are not revoked have one name.
+    OneTokenName,
     /// Something must be the only one of its kind.
     Unique,
     /// What a row refers to must be there.
@@ -26,6 +28,7 @@ impl Rule {
             Self::OneLiveAttempt => "one_live_attempt",
             Self::OneLiveSandbox => "one_live_sandbox",
             Self::OnePendingStart => "one_pending_start",
+            Self::OneTokenName => "one_token_name",
             Self::Unique => "unique",
             Self::Reference => "unknown_reference",
             Self::Sense => "senseless_row",
@@ -38,6 +41,7 @@ impl Rule {
             "attempts" => Self::OneLiveAttempt,
             "sandboxes" => Self::OneLiveSandbox,
             "starts" => Self::OnePendingStart,
+            "tokens" => Self::OneTokenName,
             _ => Self::Unique,
         }
     }

@@ -6,6 +6,7 @@ mod fleet;
 mod ledger;
 mod session;
 mod task;
+mod token;
 mod workflow;
 
 pub use attempt::AttemptRow;
@@ -13,6 +14,7 @@ pub use fleet::{RoleRow, RunnerRow, StartRow, WorkerRow};
 pub use ledger::{AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker};
 pub use session::{SandboxRow, SessionRow};
 pub use task::{Publishing, SpecRow, TaskRow, Uncommitted};
+pub use token::TokenRow;
 pub use workflow::{DiagnosticRow, ResultRow, WorkflowRow};
 
 use crate::row::Record;
@@ -37,6 +39,7 @@ pub const TABLES: &[fn() -> &'static Table] = &[
     StartRow::table,
     ResultRow::table,
     DiagnosticRow::table,
+    TokenRow::table,
 ];
 
 /// What happens to a row when the row that it refers to is removed.
@@ -91,6 +94,19 @@ pub const REFERENCES: &[Reference] = &[
 
 /// The columns of which no two rows of a table may have the same value, empty ones excepted. A row
 /// fills such a column only while it counts: a live attempt with its task, a live sandbox with its
-/// session, a pending start with its role.
+/// session, a pending start with its role, a token that is not revoked with its name.
 pub const ONLY_ONE: &[(&str, &str)] =
-    &[("attempts", "live"), ("sandboxes", "live"), ("starts", "pending")];
+    &[("attempts", "live"), ("sandboxes", "live"), ("starts", "pending"), ("tokens", "live")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys are told apart by the rank of their table, so two tables must not have the same.
+    #[test]
+    fn the_rank_of_a_table_is_its_place() {
+        for (place, table) in TABLES.iter().enumerate() {
+            assert_eq!(table().rank, place, "{}", table().name);
+        }
+    }
+}

@@ -87,14 +87,15 @@ pub(super) fn crate_edges(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// The kernel is pure: beyond the standard library it has serde's derives and thiserror's.
+/// The kernel is pure: beyond the standard library it has derives alone: serde's, thiserror's and,
+/// with its feature `schema`, utoipa's descriptions.
 pub(super) fn kernel_dependencies(tree: &Tree) -> Vec<String> {
     tree.packages
         .iter()
         .filter(|package| package.name == "belay-kernel")
         .flat_map(|package| &package.dependencies)
         .filter(|dependency| dependency.kind != Kind::Development)
-        .filter(|dependency| !matches!(dependency.name.as_str(), "serde" | "thiserror"))
+        .filter(|dependency| !matches!(dependency.name.as_str(), "serde" | "thiserror" | "utoipa"))
         .map(|dependency| format!("the kernel must not depend on {}", dependency.name))
         .collect()
 }

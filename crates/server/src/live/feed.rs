@@ -217,7 +217,7 @@ impl<S: Service> Feed<S> {
     /// Says that the stream is alive, if whoever listens still may.
     async fn heartbeat(&mut self) -> Option<Told> {
         if let Some(token) = &self.token
-            && !matches!(self.service.speaker(token).await, Ok(Some(_)))
+            && !matches!(self.service.principal(token).await, Ok(Some(_)))
         {
             return self.over(Over::Forbidden);
         }

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, AgentEvent, Answer, Backup, Code, Comment, Continue, Events, EventsTaken, Health,
-    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Problem, QuestionView, ReceiptView, Resume,
-    Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, WhyView,
+    Accept, AgentEvent, Answer, Ask, Backup, Code, Comment, Continue, Events, EventsTaken, Health,
+    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Principal, Problem, QuestionView, Ready,
+    ReceiptView, Resume, Scope, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
+    WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
@@ -195,13 +196,18 @@ fn receipt() -> ReceiptView {
 pub(crate) const ATTEMPT: &str = "belay_attempt_of_the_fake";
 
 impl Service for Fake {
-    async fn speaker(&self, token: &str) -> Answered<Option<Who>> {
+    async fn principal(&self, token: &str) -> Answered<Option<Principal>> {
         let who = Who { task: TASK, attempt: AttemptNumber(1), epoch: Epoch(1) };
-        Ok((token == ATTEMPT).then_some(who))
+        if token == ATTEMPT {
+            return Ok(Some(Principal::attempt(who)));
+        }
+        // The token of a scope is its name; whatever else there is was revoked, or never was.
+        let scope = token.parse::<Scope>().ok();
+        Ok(scope.map(|scope| Principal::holder(scope, format!("the {scope}"))))
     }
 
-    async fn voice(&self, token: &str) -> Answered<Option<Who>> {
-        self.speaker(token).await
+    async fn over(&self, _: &str) -> Answered<Option<Problem>> {
+        Ok(None)
     }
 
     async fn take_events(
@@ -247,7 +253,7 @@ impl Service for Fake {
     }
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {
-        self.create("attempt", task, None).await
+        self.create(Ask::by("attempt"), task).await
     }
 
     async fn find(&self, id: &str) -> Answered<TaskId> {
@@ -257,9 +263,9 @@ impl Service for Fake {
         Err(Problem::new(Code::NotFound, format!("there is no task `{id}`")))
     }
 
-    async fn create(&self, by: &str, task: NewTask, key: Option<String>) -> Answered<TaskView> {
+    async fn create(&self, ask: Ask, task: NewTask) -> Answered<TaskView> {
         self.with(|script| script.made = Some(task));
-        self.change(format!("create by {by} with {}", key.unwrap_or_default()))
+        self.change(format!("create by {} with {}", ask.by, ask.key.unwrap_or_default()))
     }
 
     async fn list(&self, which: ListTasks) -> Answered<TaskPage> {
@@ -296,72 +302,41 @@ impl Service for Fake {
         Ok(WhyView { task: TASK, why, sentences, blockers, verdict: None, clocks })
     }
 
-    async fn run(&self, by: &str, _: TaskId, key: Option<String>) -> Answered<TaskView> {
-        self.change(format!("run by {by} with {key:?}"))
+    async fn run(&self, ask: Ask, _: TaskId) -> Answered<TaskView> {
+        self.change(format!("run by {} with {:?}", ask.by, ask.expects))
     }
 
     fn stop(
         &self,
-        _: &str,
+        _: Ask,
         _: TaskId,
         wait: Duration,
-        _: Option<String>,
     ) -> impl Future<Output = Answered<Stopping>> + Send {
         let stopped = self.change(format!("stop {}", wait.as_millis()));
         async move { stopped.map(|_| Stopping::Stopped { receipt: Box::new(receipt()) }) }
     }
 
-    async fn answer(
-        &self,
-        _: &str,
-        _: TaskId,
-        answer: Answer,
-        _: Option<String>,
-    ) -> Answered<TaskView> {
+    async fn answer(&self, _: Ask, _: TaskId, answer: Answer) -> Answered<TaskView> {
         self.change(format!("answer {} {}", answer.question.unwrap_or(QUESTION), answer.text))
     }
 
-    async fn accept(
-        &self,
-        _: &str,
-        _: TaskId,
-        accept: Accept,
-        _: Option<String>,
-    ) -> Answered<TaskView> {
+    async fn accept(&self, _: Ask, _: TaskId, accept: Accept) -> Answered<TaskView> {
         self.change(format!("accept {:?}", accept.attempt))
     }
 
-    async fn reject(
-        &self,
-        _: &str,
-        _: TaskId,
-        comment: Comment,
-        _: Option<String>,
-    ) -> Answered<TaskView> {
+    async fn reject(&self, _: Ask, _: TaskId, comment: Comment) -> Answered<TaskView> {
         self.change(format!("reject {:?} {}", comment.comment, comment.run))
     }
 
-    async fn retry(&self, _: &str, _: TaskId, _: Option<String>) -> Answered<TaskView> {
+    async fn retry(&self, _: Ask, _: TaskId) -> Answered<TaskView> {
         self.change("retry".into())
     }
 
-    async fn resume(
-        &self,
-        _: &str,
-        _: TaskId,
-        resume: Resume,
-        _: Option<String>,
-    ) -> Answered<TaskView> {
+    async fn resume(&self, _: Ask, _: TaskId, resume: Resume) -> Answered<TaskView> {
         self.change(format!("resume {:?}", resume.message))
     }
 
-    async fn follow(
-        &self,
-        _: &str,
-        _: TaskId,
-        message: Continue,
-        _: Option<String>,
-    ) -> Answered<TaskView> {
+    async fn follow(&self, _: Ask, _: TaskId, message: Continue) -> Answered<TaskView> {
         self.change(format!("continue {}", message.message))
     }
 
@@ -369,7 +344,8 @@ impl Service for Fake {
         Ok(receipt())
     }
 
-    async fn delete(&self, _: &str, _: TaskId) -> Answered<()> {
+    async fn delete(&self, _: Ask, id: &str) -> Answered<()> {
+        self.find(id).await?;
         self.change("delete".into()).map(drop)
     }
 
@@ -413,6 +389,10 @@ impl Service for Fake {
             store: "fake".into(),
             attempts: 0,
         })
+    }
+
+    async fn ready(&self) -> Answered<Ready> {
+        Ok(Ready { status: "ready".into() })
     }
 
     async fn backup(&self, path: String) -> Answered<Backup> {

@@ -114,7 +114,7 @@ impl<S: Store> Node<S> {
     /// A new task whose agent runs.
     pub(crate) async fn agent(&self) -> Agent {
         let task = NewTask { prompt: "Mend it.".into(), ..NewTask::default() };
-        let made = self.control.create("ada", task, None).await.unwrap().summary.id;
+        let made = self.control.create("ada", task).await.unwrap().summary.id;
         let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
         let claimed = self.control.claim(ask).await.unwrap().remove(0);
         assert_eq!(claimed.who.task, made);

@@ -16,14 +16,15 @@ use belay_kernel::worker::{Held, Kind, Place, ProcessIdentity, State as WorkerSt
 use belay_kernel::workflow::{Judge, OnValidated, ResultState};
 use belay_kernel::{
     AttemptNumber, Cause, CommandId, ConnectionId, Epoch, NodeId, ResultId, Revision, RunnerId,
-    SandboxId, SnapshotId, WorkerId, WorkflowId,
+    SandboxId, SnapshotId, Timestamp, TokenId, WorkerId, WorkflowId,
 };
 use belay_store::rows::{
-    DiagnosticRow, ResultRow, RoleRow, RunnerRow, SandboxRow, SessionRow, StartRow, WorkerRow,
-    WorkflowRow,
+    DiagnosticRow, ResultRow, RoleRow, RunnerRow, SandboxRow, SessionRow, StartRow, TokenRow,
+    WorkerRow, WorkflowRow,
 };
 use belay_store::{
-    Beat, Beaten, Commit, Committed, Document, Holder, List, Record, Refusal, Rule, Store, Stored,
+    Beat, Beaten, Commit, Committed, Document, Holder, List, Query, Record, Refusal, Rule, Store,
+    Stored,
 };
 
 use super::make::*;
@@ -213,6 +214,33 @@ pub(crate) async fn roles_and_runners_come_back<S: Store>(store: Arc<S>) {
         joined_at: at(5),
     };
     comes_back(&*store, runner.id, runner).await;
+}
+
+pub(crate) async fn tokens_come_back_and_no_two_that_live_share_a_name<S: Store>(store: Arc<S>) {
+    let name = format!("laptop-{}", task_id());
+    let token = |revoked_at: Option<Timestamp>| TokenRow {
+        id: TokenId::from_bits(fresh()),
+        name: name.as_str().into(),
+        scope: "operator".into(),
+        hash: "0123".into(),
+        created_by: "ada".into(),
+        created_at: at(5),
+        last_used_at: None,
+        expires_at: Some(at(99)),
+        revoked_at,
+    };
+    let first = token(None);
+    comes_back(&*store, first.id, first.clone()).await;
+    let twice = store.commit(Commit::new().insert(&token(None))).await.unwrap();
+    let (table, rule) = ("tokens".to_owned(), Rule::OneTokenName);
+    assert_eq!(twice, Committed::Refused(Refusal::Rule { table, rule }));
+    let revoked = TokenRow { revoked_at: Some(at(7)), last_used_at: Some(at(6)), ..first };
+    done(&*store, Commit::new().update(FIRST, &revoked)).await;
+    let second = token(None);
+    comes_back(&*store, second.id, second.clone()).await;
+    let live = Query::<TokenRow>::first(10).live(&[name.as_str().into()]);
+    let found: Vec<_> = store.list(live).await.unwrap().rows.into_iter().map(|r| r.row).collect();
+    assert_eq!(found, [second]);
 }
 
 pub(crate) async fn workflows_results_and_diagnostics_come_back<S: Store>(store: Arc<S>) {

@@ -61,6 +61,7 @@ macro_rules! for_every_case {
             fleet::a_role_has_one_pending_start,
             fleet::workers_come_back_with_their_leases,
             fleet::roles_and_runners_come_back,
+            fleet::tokens_come_back_and_no_two_that_live_share_a_name,
             fleet::workflows_results_and_diagnostics_come_back,
             input::oversized_fields_are_refused,
             input::what_is_not_text_is_refused,

@@ -3,19 +3,32 @@
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::response::Response;
 use belay_api::port::Who;
-use belay_api::{Code, Heartbeat, read_events};
+use belay_api::{Code, EventsTaken, Heartbeat, HeartbeatTaken, NewAgentEvents, read_events};
 use belay_kernel::SandboxId;
 
+use super::Answered;
 use crate::answer::{Failed, json};
-use crate::read::{Caller, Principal, whole};
+use crate::read::{Caller, whole};
 use crate::service::Service;
+use crate::table::{AGENT, Table};
 
-type Answered = Result<Response, Failed>;
+pub(super) fn routes<S: Service>(table: &mut Table<S>) {
+    let says = "Takes what an agent tells of itself: one event, or many in order, whole or not at \
+                all. The sandbox may be named `self`.";
+    table
+        .post("/api/v1/sandboxes/{id}/events", AGENT, says, events::<S>)
+        .body::<NewAgentEvents>()
+        .answers::<EventsTaken>(200);
+    let says = "Takes a heartbeat of an agent. The sandbox may be named `self`.";
+    table
+        .post("/api/v1/sandboxes/{id}/heartbeat", AGENT, says, heartbeat::<S>)
+        .body::<Heartbeat>()
+        .answers::<HeartbeatTaken>(200);
+}
 
 /// The sandbox in a path: by its id, or `self` for the one whose token is used.
-pub(crate) struct Sandbox(Option<SandboxId>);
+struct Sandbox(Option<SandboxId>);
 
 /// The name of whoever's token it is.
 const SELF: &str = "self";
@@ -34,7 +47,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Sandbox {
 }
 
 /// A body, whole and bounded.
-pub(crate) struct Raw(Bytes);
+struct Raw(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Failed;
@@ -45,17 +58,12 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 }
 
 fn speaker(caller: &Caller) -> Result<Who, Failed> {
-    match caller.by {
-        Principal::Attempt(who) => Ok(who),
-        Principal::Admin => {
-            let detail = "only an attempt's own token speaks for its sandbox";
-            Err(Failed::new(Code::Forbidden, detail))
-        }
-    }
+    let detail = "only an attempt's own token speaks for its sandbox";
+    caller.principal.who().ok_or_else(|| Failed::new(Code::Forbidden, detail))
 }
 
 /// Takes events: one, or a batch.
-pub(crate) async fn events<S: Service>(
+async fn events<S: Service>(
     State(service): State<S>,
     Sandbox(sandbox): Sandbox,
     caller: Caller,
@@ -63,11 +71,11 @@ pub(crate) async fn events<S: Service>(
 ) -> Answered {
     let who = speaker(&caller)?;
     let events = read_events(&body)?;
-    json(&service.take_events(who, sandbox, events, caller.key).await?)
+    json(&service.take_events(who, sandbox, events, caller.ask.key).await?)
 }
 
 /// Takes a beat.
-pub(crate) async fn heartbeat<S: Service>(
+async fn heartbeat<S: Service>(
     State(service): State<S>,
     Sandbox(sandbox): Sandbox,
     caller: Caller,

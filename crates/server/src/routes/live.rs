@@ -5,43 +5,42 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
-use axum::response::Response;
-use belay_api::Code;
-use serde::Deserialize;
+use belay_api::{Code, Listen};
 
+use super::Answered;
 use crate::access::bearer;
 use crate::answer::Failed;
 use crate::live::{self, Listener, Live, Slot, Wanted, names};
-use crate::read::{Asked, Caller, Principal};
+use crate::read::{Asked, Caller};
 use crate::service::Service;
+use crate::table::{Reach, Table, VIEWER};
 
-type Answered = Result<Response, Failed>;
-
-/// Which events, and after which.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Stream {
-    after: Option<String>,
-    task: String,
-    workflow: String,
-    #[serde(alias = "type")]
-    kind: String,
+pub(super) fn routes<S: Service>(table: &mut Table<S>) {
+    let rule = VIEWER.attempt(Reach::Handled);
+    let says = "Tells what happens, while it happens, as server-sent events. `Last-Event-ID` \
+                counts more than `after`.";
+    table
+        .get("/api/v1/events/stream", rule, says, sse::<S>)
+        .query::<Listen>()
+        .answers_bytes(200, Some("text/event-stream"));
+    let says = "The same over a WebSocket, as JSON messages.";
+    table.get("/api/v1/events/ws", rule, says, ws::<S>).query::<Listen>().answers_bytes(101, None);
 }
 
 async fn listener<S: Service>(
     service: &S,
     live: Live,
-    stream: Stream,
+    listen: Listen,
     caller: &Caller,
     headers: &HeaderMap,
     slot: Option<Slot>,
 ) -> Result<Listener, Failed> {
-    let mut wanted = Wanted::default().of_kinds(&stream.kind)?.of_workflows(&stream.workflow)?;
-    for id in names(&stream.task)? {
+    let mut wanted = Wanted::default().of_kinds(&listen.kind)?.of_workflows(&listen.workflow)?;
+    for id in names(&listen.task)? {
         wanted.tasks.insert(service.find(id).await?);
     }
     let mut token = None;
-    if let Principal::Attempt(who) = caller.by {
+    if let Some(who) = caller.principal.who() {
         if wanted.tasks.iter().any(|task| *task != who.task) {
             let detail = "an attempt's token listens to its own task, and to nothing else";
             return Err(Failed::new(Code::Forbidden, detail));
@@ -51,29 +50,29 @@ async fn listener<S: Service>(
     }
     // A browser that comes back on its own says where it was in a header, which is newer.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let after = last.filter(|id| !id.is_empty()).or(stream.after);
+    let after = last.filter(|id| !id.is_empty()).or(listen.after);
     Ok(Listener { live, wanted, after, token, slot })
 }
 
 /// A stream of server-sent events.
-pub(crate) async fn sse<S: Service>(
+async fn sse<S: Service>(
     State(service): State<S>,
     Extension(live): Extension<Live>,
-    Asked(stream): Asked<Stream>,
+    Asked(listen): Asked<Listen>,
     caller: Caller,
     request: Request,
 ) -> Answered {
     let slot = request.extensions().get::<Slot>().cloned();
     let headers = request.headers();
-    let listener = listener(&service, live, stream, &caller, headers, slot).await?;
+    let listener = listener(&service, live, listen, &caller, headers, slot).await?;
     live::sse(service, listener).await
 }
 
 /// The same over a WebSocket.
-pub(crate) async fn ws<S: Service>(
+async fn ws<S: Service>(
     State(service): State<S>,
     Extension(live): Extension<Live>,
-    Asked(stream): Asked<Stream>,
+    Asked(listen): Asked<Listen>,
     caller: Caller,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
@@ -84,6 +83,6 @@ pub(crate) async fn ws<S: Service>(
     })?;
     let slot = request.extensions().get::<Slot>().cloned();
     let headers = request.headers();
-    let listener = listener(&service, live, stream, &caller, headers, slot).await?;
+    let listener = listener(&service, live, listen, &caller, headers, slot).await?;
     live::ws(service, listener, upgrade).await
 }

@@ -1,0 +1,149 @@
+//! The gate that every request passes: it gets an id, its host and token are checked, a fault of
+//! its handler is contained, and it is told when the server stops.
+
+use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use belay_api::{Code, Principal, Scope};
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tracing::Instrument;
+
+use crate::access::{Access, bearer, unknown_token};
+use crate::answer::{Failed, REQUEST_ID};
+use crate::service::Service;
+
+/// The header that names a request.
+const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest name that a client may give to its request.
+const LONGEST_NAME: usize = 128;
+
+/// What the gate knows.
+#[derive(Clone)]
+pub(crate) struct Gate<S> {
+    pub(crate) access: Arc<Access>,
+    pub(crate) service: S,
+    pub(crate) closing: Closing,
+    pub(crate) names: Arc<Names>,
+}
+
+/// Told when the server stops: an answer that goes on and on ends then.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing(pub(crate) watch::Receiver<bool>);
+
+impl Closing {
+    /// Over when the server is being stopped.
+    pub(crate) async fn wait(&mut self) {
+        // An error means that the server is gone, and then nobody waits for this either.
+        let _ = self.0.wait_for(|closing| *closing).await;
+    }
+}
+
+/// Names for requests that come without one: unique in this process, and unlike other processes'.
+#[derive(Debug)]
+pub(crate) struct Names {
+    process: u64,
+    next: AtomicU64,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self { process: RandomState::new().hash_one(0), next: AtomicU64::new(1) }
+    }
+
+    /// The name that a client gave, if it is plain and short; else one of ours.
+    fn name(&self, headers: &HeaderMap) -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        let given = headers.get(REQUEST_ID_HEADER).and_then(|value| value.to_str().ok());
+        match given {
+            Some(name) if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain) => {
+                name.to_owned()
+            }
+            Some(_) | None => {
+                format!("{:08x}-{}", self.process >> 32, self.next.fetch_add(1, Ordering::Relaxed))
+            }
+        }
+    }
+}
+
+/// Passes a request on, if it may pass, and names the answer as the request was named.
+pub(crate) async fn pass<S: Service>(
+    State(gate): State<Gate<S>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let name = gate.names.name(request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let span = tracing::info_span!("request", id = name, %method, path);
+    let started = Instant::now();
+    let handled = async {
+        let response = answer(gate, request, next).await;
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(status = response.status().as_u16(), took_ms, "answered");
+        response
+    };
+    let mut response = REQUEST_ID.scope(name.clone(), handled.instrument(span)).await;
+    if let Ok(name) = HeaderValue::from_str(&name) {
+        response.headers_mut().insert(REQUEST_ID_HEADER, name);
+    }
+    response
+}
+
+async fn answer<S: Service>(gate: Gate<S>, mut request: Request, next: Next) -> Response {
+    if let Err(failed) = admit(&gate, &mut request).await {
+        return failed.into_response();
+    }
+    let only_reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let mut closing = gate.closing.clone();
+    request.extensions_mut().insert(gate.closing);
+    let closed =
+        async move { if only_reads { closing.wait().await } else { std::future::pending().await } };
+    let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
+    tokio::select! {
+        () = closed => Failed::new(Code::Unavailable, "the server is being stopped; ask again")
+            .into_response(),
+        handled = handled => handled.unwrap_or_else(|_| {
+            let detail = "Belay failed at this request; its log says more";
+            Failed::new(Code::Internal, detail).into_response()
+        }),
+    }
+}
+
+/// Finds out who asks. Nobody, if there is no token; the route's rule says whether that will do.
+async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), Failed> {
+    if request.version() < Version::HTTP_11 {
+        return Err(Failed::new(Code::BadRequest, "HTTP/1.1 is needed"));
+    }
+    gate.access.check_host(request.uri(), request.headers())?;
+    let Some(token) = bearer(request.headers())?.map(str::to_owned) else { return Ok(()) };
+    let principal = match gate.access.opens(&token) {
+        true => Principal::holder(Scope::Admin, "admin"),
+        false => match gate.service.principal(&token).await? {
+            Some(principal) => principal,
+            None => return Err(stranger(&gate.service, &token).await?),
+        },
+    };
+    request.extensions_mut().insert(principal);
+    Ok(())
+}
+
+/// What whoever has a token that opens nothing is told: an agent whose attempt is over learns that.
+async fn stranger<S: Service>(service: &S, token: &str) -> Result<Failed, Failed> {
+    Ok(service.over(token).await?.map_or_else(unknown_token, Failed::from))
+}
+
+/// What whoever has no token is told.
+pub(crate) fn needs_token() -> Failed {
+    Failed::new(
+        Code::Unauthorized,
+        "this needs a token: `Authorization: Bearer …`, with one that `belay token create` made, \
+         or what is in the file `token` of the data directory",
+    )
+}
