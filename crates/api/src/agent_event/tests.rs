@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_at_random_are_refused_or_sound(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn noise_is_refused_or_sound(body in proptest::collection::vec(any::<u8>(), 0..300)) {
         judge(&body);
     }
 

@@ -76,8 +76,11 @@ fn an_agent_tells_of_itself_and_is_fenced_when_it_is_stopped() {
         host=${BELAY_URL#http://}
         say() {
             exec 3<>"/dev/tcp/${host%:*}/${host#*:}"
-            printf 'POST /api/v1/sandboxes/self/%s HTTP/1.1\r\nhost: %s\r\nauthorization: Bearer %s\r\ncontent-length: %s\r\nconnection: close\r\n\r\n%s' \
-                "$1" "$host" "$BELAY_TOKEN" "${#2}" "$2" >&3
+            {
+                printf 'POST /api/v1/sandboxes/self/%s HTTP/1.1\r\nhost: %s\r\n' "$1" "$host"
+                printf 'authorization: Bearer %s\r\nconnection: close\r\n' "$BELAY_TOKEN"
+                printf 'content-length: %s\r\n\r\n%s' "${#2}" "$2"
+            } >&3
             head -1 <&3 | cut -d' ' -f2
             exec 3>&-
         }

@@ -1,8 +1,8 @@
 //! What the API does in a second, through real sockets, every answer durable: a node in a process
 //! of its own, a client in this one, both on the same processors.
 //!
-//! `cargo xtask bench api [SOAK_SECONDS]`. Beside the figures stand those of the same run that bound
-//! them: a bare route of the same server library, and a bare synced write on the same disk.
+//! `cargo xtask bench api [SOAK_SECONDS]`. Beside the figures stand those of the same run that
+//! bound them: a bare route of the same server library, and a bare synced write on the same disk.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
