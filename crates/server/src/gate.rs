@@ -46,6 +46,10 @@ impl Closing {
     }
 }
 
+/// A token that may open nothing any more before a long answer is over.
+#[derive(Clone)]
+pub(crate) struct Revocable(pub(crate) String);
+
 /// Names for requests that come without one: unique in this process, and unlike other processes'.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -126,7 +130,10 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     let principal = match gate.access.opens(&token) {
         true => Principal::holder(Scope::Admin, "admin"),
         false => match gate.service.principal(&token).await? {
-            Some(principal) => principal,
+            Some(principal) => {
+                request.extensions_mut().insert(Revocable(token));
+                principal
+            }
             None => return Err(stranger(&gate.service, &token).await?),
         },
     };

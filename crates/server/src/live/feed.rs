@@ -74,7 +74,7 @@ pub(crate) struct Begin {
     pub(crate) wanted: Wanted,
     pub(crate) after: Cursor,
     pub(crate) form: Form,
-    /// The token of an attempt, which dies with it.
+    /// A token that may open nothing any more before the stream is over.
     pub(crate) token: Option<String>,
     pub(crate) place: Place,
 }

@@ -4,12 +4,12 @@ use axum::Extension;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
-use belay_api::{Code, Listen};
+use axum::http::request::Parts;
+use belay_api::{Code, Listen, Principal};
 
 use super::Answered;
-use crate::access::bearer;
 use crate::answer::Failed;
+use crate::gate::Revocable;
 use crate::live::{self, Listener, Live, Slot, Wanted, names};
 use crate::read::{Asked, Caller};
 use crate::service::Service;
@@ -31,27 +31,29 @@ async fn listener<S: Service>(
     service: &S,
     live: Live,
     listen: Listen,
-    caller: &Caller,
-    headers: &HeaderMap,
-    slot: Option<Slot>,
+    principal: &Principal,
+    parts: &Parts,
 ) -> Result<Listener, Failed> {
     let mut wanted = Wanted::default().of_kinds(&listen.kind)?.of_workflows(&listen.workflow)?;
-    for id in names(&listen.task)? {
-        wanted.tasks.insert(service.find(id).await?);
-    }
-    let mut token = None;
-    if let Some(who) = caller.principal.who() {
-        if wanted.tasks.iter().any(|task| *task != who.task) {
+    let tasks = names(&listen.task)?;
+    if let Some(who) = principal.who() {
+        // What is not its own is not told from what does not exist.
+        if tasks.iter().any(|id| id.parse() != Ok(who.task)) {
             let detail = "an attempt's token listens to its own task, and to nothing else";
             return Err(Failed::new(Code::Forbidden, detail));
         }
         wanted.tasks.insert(who.task);
-        token = bearer(headers)?.map(str::to_owned);
+    } else {
+        for id in tasks {
+            wanted.tasks.insert(service.find(id).await?);
+        }
     }
     // A browser that comes back on its own says where it was in a header, which is newer.
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let after = last.filter(|id| !id.is_empty()).or(listen.after);
-    Ok(Listener { live, wanted, after, token, slot })
+    let last = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let last = last.filter(|id| !id.is_empty()).map(str::to_owned);
+    let slot = parts.extensions.get::<Slot>().cloned();
+    let token = parts.extensions.get::<Revocable>().map(|token| token.0.clone());
+    Ok(Listener { live, wanted, after: last.or(listen.after), token, slot })
 }
 
 /// A stream of server-sent events.
@@ -59,12 +61,11 @@ async fn sse<S: Service>(
     State(service): State<S>,
     Extension(live): Extension<Live>,
     Asked(listen): Asked<Listen>,
-    caller: Caller,
+    Caller { principal, .. }: Caller,
     request: Request,
 ) -> Answered {
-    let slot = request.extensions().get::<Slot>().cloned();
-    let headers = request.headers();
-    let listener = listener(&service, live, listen, &caller, headers, slot).await?;
+    let (parts, _) = request.into_parts();
+    let listener = listener(&service, live, listen, &principal, &parts).await?;
     live::sse(service, listener).await
 }
 
@@ -73,7 +74,7 @@ async fn ws<S: Service>(
     State(service): State<S>,
     Extension(live): Extension<Live>,
     Asked(listen): Asked<Listen>,
-    caller: Caller,
+    Caller { principal, .. }: Caller,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Answered {
@@ -81,8 +82,7 @@ async fn ws<S: Service>(
         let detail = format!("this is for WebSockets: {}", rejection.body_text());
         Failed::new(Code::BadRequest, detail)
     })?;
-    let slot = request.extensions().get::<Slot>().cloned();
-    let headers = request.headers();
-    let listener = listener(&service, live, listen, &caller, headers, slot).await?;
+    let (parts, _) = request.into_parts();
+    let listener = listener(&service, live, listen, &principal, &parts).await?;
     live::ws(service, listener, upgrade).await
 }
