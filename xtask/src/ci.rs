@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::run::{Outcome, Workspace, passes};
-use crate::{tidy, tools};
+use crate::{api, tidy, tools};
 
 /// One thing that is checked.
 struct Step {
@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     Step { name: "tests", run: tests },
     Step { name: "doctests", run: |w| passes(&mut w.cargo(&["test", "--workspace", "--doc"])) },
     Step { name: "documentation", run: documentation },
+    Step { name: "the API as described", run: api::run },
     Step { name: "licences, bans, sources", run: licences },
     Step { name: "advisories", run: advisories },
     Step { name: "unused dependencies", run: unused_dependencies },

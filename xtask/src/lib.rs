@@ -4,6 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "automation speaks to the person who runs it")]
 
+pub mod api;
 pub mod bench;
 pub mod ci;
 pub mod mutants;

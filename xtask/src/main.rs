@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Outcome, Workspace, bench, ci, mutants, tidy, up};
+use xtask::{Outcome, Workspace, api, bench, ci, mutants, tidy, up};
 
 /// One command: its name, what `help` says about it, what it does.
 struct Command {
@@ -24,6 +24,11 @@ const COMMANDS: &[Command] = &[
         name: "up",
         about: "build Belay and run `belay up`, or ten tasks with --demo [--demo] [--release]",
         run: up::run,
+    },
+    Command {
+        name: "api",
+        about: "try the server with what its own description allows, and with what it does not",
+        run: |workspace, _| api::run(workspace),
     },
     Command {
         name: "tidy",

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{Code, Problem};
 use crate::request::{Accept, Answer, Comment, Continue, ListTasks, NewTask, Resume, Stop};
+use crate::token::{ListTokens, MadeToken, NewToken, TokenPage, TokenView};
 use crate::view::{
     Backup, Events, Health, ReceiptView, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
 };
@@ -40,6 +41,14 @@ impl Unanswered {
     }
 }
 
+/// What is to be trusted cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not a certificate as PEM")]
+pub struct UnusableAuthority {
+    #[source]
+    source: Option<reqwest::Error>,
+}
+
 /// Speaks to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -58,10 +67,23 @@ impl Client {
     pub fn new(url: &str, token: &str) -> Self {
         // The HTTP library asks for it also where nothing is encrypted; the first one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
         // Without proxies and certificates of its own there is nothing that can fail to be built.
-        let http = builder.build().unwrap_or_default();
+        let http = builder().build().unwrap_or_default();
         Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
+    }
+
+    /// The same, which trusts the certificates of `authorities` (as PEM) besides the machine's own.
+    pub fn trusting(url: &str, token: &str, authorities: &[u8]) -> Result<Self, UnusableAuthority> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let certificates = reqwest::Certificate::from_pem_bundle(authorities);
+        let unusable = |source: Option<reqwest::Error>| UnusableAuthority { source };
+        let certificates = certificates.map_err(|error| unusable(Some(error)))?;
+        if certificates.is_empty() {
+            return Err(unusable(None));
+        }
+        let builder = builder().tls_certs_merge(certificates);
+        let http = builder.build().map_err(|error| unusable(Some(error)))?;
+        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() })
     }
 
     /// Where the server is.
@@ -149,6 +171,23 @@ impl Client {
     pub async fn delete(&self, id: &str) -> Answered<()> {
         let request = self.request(Method::DELETE, &format!("/api/v1/tasks/{}", segment(id)));
         self.send(request.timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Makes a token; it is told this once.
+    pub async fn create_token(&self, new: &NewToken, key: &str) -> Answered<MadeToken> {
+        self.post("/api/v1/tokens", new, Some(key)).await
+    }
+
+    /// Lists tokens, newest first.
+    pub async fn tokens(&self, which: &ListTokens) -> Answered<TokenPage> {
+        self.get("/api/v1/tokens", which).await
+    }
+
+    /// Revokes a token, by its id or its name.
+    pub async fn revoke_token(&self, named: &str, key: &str) -> Answered<TokenView> {
+        let path = format!("/api/v1/tokens/{}", segment(named));
+        let request = self.request(Method::DELETE, &path).header("idempotency-key", key);
+        self.json(request.timeout(LIMIT)).await
     }
 
     /// Events after `cursor`, of one task if it is named: at once if there are any, else after at
@@ -260,6 +299,10 @@ impl Client {
     }
 }
 
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5))
+}
+
 /// An answer that is no problem document: not from Belay, or from something before it.
 fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     let text: String = text.chars().take(200).collect();
@@ -268,9 +311,33 @@ fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     Problem { status: status.as_u16(), ..Problem::new(code, detail) }
 }
 
-/// A path segment out of what a person typed: nothing in it can reach another route.
+/// A path segment out of what a person typed: nothing in it can reach another route, and nothing is
+/// left out, which could make it the name of something else.
 fn segment(text: &str) -> String {
-    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
-    let id: String = text.chars().filter(plain).take(64).collect();
+    let mut id = String::new();
+    for byte in text.bytes().take(64) {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => id.push(char::from(byte)),
+            _ => id.push_str(&format!("%{byte:02X}")),
+        }
+    }
     if id.is_empty() { "-".to_owned() } else { id }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_typed_stays_what_it_is_and_where_it_is() {
+        for (typed, sent) in [
+            ("3kf9", "3kf9"),
+            ("3k!f9", "3k%21f9"),
+            ("../x", "%2E%2E%2Fx"),
+            ("ä", "%C3%A4"),
+            ("", "-"),
+        ] {
+            assert_eq!(segment(typed), sent);
+        }
+    }
 }

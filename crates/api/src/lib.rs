@@ -14,6 +14,8 @@ mod client;
 pub mod port;
 mod problem;
 mod request;
+mod sandbox;
+mod token;
 mod view;
 
 pub use access::{Ask, Principal, Scope, ScopeError};
@@ -21,12 +23,14 @@ pub use agent_event::{
     AgentEvent, EventsTaken, Heartbeat, HeartbeatTaken, LONGEST_DATA, MOST_EVENTS, NewAgentEvent,
     NewAgentEvents, read_events,
 };
-pub use client::{Client, ClientError, Unanswered};
+pub use client::{Client, ClientError, Unanswered, UnusableAuthority};
 pub use problem::{Code, Problem};
 pub use request::{
     Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, Listen,
     NewBackup, NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
+pub use sandbox::{ListSandboxes, SandboxPage, SandboxView, VerdictView};
+pub use token::{ListTokens, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is};
 pub use view::{
     Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready,
     ReceiptView, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,

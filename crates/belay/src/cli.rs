@@ -1,7 +1,9 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use belay_api::Scope;
 use belay_kernel::Span;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -83,6 +85,9 @@ pub(crate) enum Command {
     /// What the demo's agents are
     #[command(hide = true)]
     DemoAgent(DemoAgent),
+    /// Make, list and revoke tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print every setting and where it comes from
     Config,
     /// Print a completion script for a shell
@@ -94,9 +99,21 @@ pub(crate) enum Command {
 /// `belay up`.
 #[derive(Args, Debug)]
 pub(crate) struct Up {
-    /// The port on the loopback address; 0 takes any that is free [default: 7425]
+    /// The port; 0 takes any that is free [default: 7425]
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+    /// The address to listen at; any but loopback needs a certificate [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<IpAddr>,
+    /// A certificate with its chain, as PEM; the server then speaks HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Listen beyond loopback without encryption: whoever is in between reads tokens and work
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// A PostgreSQL to use instead of the embedded database
     #[arg(long, value_name = "URL", env = "BELAY_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
@@ -106,6 +123,34 @@ pub(crate) struct Up {
     /// End when the process that started it does
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+}
+
+/// `belay token`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum TokenCommand {
+    /// Make a token, and print it this once
+    Create(NewTokenArgs),
+    /// List tokens
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Revoke a token: from then on it opens nothing
+    Revoke {
+        /// Its name or id
+        name: String,
+    },
+}
+
+/// `belay token create`.
+#[derive(Args, Debug)]
+pub(crate) struct NewTokenArgs {
+    /// What it is called: letters, digits and `._-@`
+    pub(crate) name: String,
+    /// What it is for: viewer, operator, admin, runner
+    #[arg(long, default_value = "viewer")]
+    pub(crate) scope: Scope,
+    /// How long it lasts, such as 90d [default: until it is revoked]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) expires_in: Option<Span>,
 }
 
 /// `belay down`.

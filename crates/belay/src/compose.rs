@@ -15,14 +15,13 @@ use belay_sandbox::{
 };
 use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::{Postgres, PostgresOptions, Sqlite, Store};
-use tokio::net::TcpListener;
 
 use crate::cli::Up;
 use crate::config::Config;
 use crate::data::Data;
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
-use crate::up::serve_until_stopped;
+use crate::up::{Door, serve_until_stopped};
 
 /// No call of git takes longer than this.
 const GIT_LIMIT: Duration = Duration::from_secs(600);
@@ -49,10 +48,9 @@ pub(crate) async fn compose(
     data: &Data,
     up: &Up,
     config: &Config,
-    listener: TcpListener,
-    token: &str,
+    door: Door,
 ) -> Result<Exit, Fault> {
-    let parts = Composition { data, config, listener, token };
+    let parts = Composition { data, config, door };
     let wrong = |error: belay_store::OpenError| Fault::failed(error_chain(&error));
     match &up.database_url {
         Some(url) => {
@@ -88,8 +86,7 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 struct Composition<'a> {
     data: &'a Data,
     config: &'a Config,
-    listener: TcpListener,
-    token: &'a str,
+    door: Door,
 }
 
 impl Composition<'_> {
@@ -119,14 +116,13 @@ impl Composition<'_> {
         })
         .await
         .map_err(|error| failed(&error))?;
-        let url = self.listener.local_addr().map(|address| format!("http://{address}"));
-        let url = url.map_err(|error| failed(&error))?;
+        let url = self.door.url()?;
         let workspace = GitWorkspace::open(&data.path("work"), GIT_LIMIT);
         let workspace = workspace.map_err(|error| failed(&error))?;
         let providers = providers(data, installation)?;
         let settings = runner_config(data, self.config, runner_id, url);
         let runner = Runner::new(settings, control.clone(), providers, workspace, chance);
-        let serve = serve_until_stopped(data, self.listener, control.clone(), self.token);
+        let serve = serve_until_stopped(data, self.door, control.clone());
         tokio::select! {
             served = serve => served,
             () = control.tend() => Err(Fault::failed("control ended by itself")),
@@ -232,9 +228,8 @@ fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) ->
         name: "embedded".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         root: data.path("runner"),
-        slots: workers.values().sum(),
         // Zero workers means none: what is queued for such a role waits.
-        roles: workers.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect(),
+        workers: workers.into_iter().filter(|(_, count)| *count > 0).collect(),
         url,
         path: std::env::var("PATH").unwrap_or_default(),
         hidden: vec![data.root().to_owned()],

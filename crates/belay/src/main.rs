@@ -22,6 +22,8 @@ mod run;
 mod screen;
 mod show;
 mod times;
+mod tls;
+mod token;
 mod up;
 mod verbs;
 
@@ -88,6 +90,7 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Show(show) => show::show(&mut link, &show, json).await,
         Command::Why(which) => show::why(&mut link, &which.task, json).await,
         Command::Logs(logs) => logs::logs(&mut link, &logs, json).await,
+        Command::Token(command) => token::token(&mut link, &command, json).await,
         Command::Diff(attempt) => logs::diff(&mut link, &attempt).await,
         other => verbs::verb(&mut link, other, json).await,
     }

@@ -21,7 +21,10 @@ pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Faul
     let here = std::env::current_dir()
         .map_err(|error| Fault::failed(format!("this directory cannot be used: {error}")))?;
     let local = run.repo.as_ref().map_or(here, std::path::PathBuf::from);
-    let repository = Repository::around(&local).map(|found| found.top().to_owned());
+    let around = Repository::around(&local).map(|found| found.top().to_owned());
+    // A subtask works on its parent's repository; around an agent is only its own tree.
+    let is_subtask = run.parent.is_some() || std::env::var_os("BELAY_TASK_ID").is_some();
+    let repository = around.filter(|_| run.repo.is_some() || !is_subtask);
     let config = Config::load(&Sources::here(repository.clone()))?;
     let machine = Machine::here();
     let variable = |name: &str| std::env::var(name).ok();

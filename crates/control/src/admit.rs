@@ -71,6 +71,11 @@ impl<S: Store> Control<S> {
         if let Some(before) = self.replayed(asked).await? {
             return Ok(before);
         }
+        if speaker.is_some() && new.repository.is_some() {
+            // It would be read with the runner's rights, whatever the agent itself may see.
+            let detail = "an agent's subtask works on its parent's repository; name no other";
+            return Err(Refused::new(Code::Forbidden, detail));
+        }
         let birth = self.conceive(asked.by(), &new)?;
         let mut environment = match new.parent {
             Some(parent) => self.inner.vault.get(parent)?,
@@ -331,7 +336,10 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
         created_at: now,
         due_at: None,
     };
-    let spec = SpecRow { base: base(birth, parent), ..birth.spec.clone() };
+    let spec = match parent {
+        Some((look, _)) => subtask_spec(birth, look),
+        None => birth.spec.clone(),
+    };
     let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
     match parent {
         Some((look, subtasks)) => {
@@ -356,14 +364,16 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
     Draft { commit: commit.event(event), offer, effects: false }
 }
 
-/// A subtask begins with its parent's last commit.
-fn base(birth: &Birth, parent: Option<&(Look, Others)>) -> Option<belay_store::Name> {
-    let asked = birth.spec.base.clone();
-    let Some((look, _)) = parent else { return asked };
-    let same = birth.spec.repository == look.spec.repository;
-    let kept = look.attempt.as_ref().and_then(|row| row.row.kept_commit);
-    let inherited = || kept.map(|commit| commit.to_string().into()).or(look.spec.base.clone());
-    asked.or_else(|| if same { inherited() } else { None })
+/// A subtask works on its parent's repository, unless it names another, and begins with its
+/// parent's last commit: with what the parent's last attempt left, or, while that still runs, with
+/// what is committed in its tree when the subtask begins.
+fn subtask_spec(birth: &Birth, parent: &Look) -> SpecRow {
+    let asked = &birth.spec;
+    let repository = asked.repository.clone().or(parent.spec.repository.clone());
+    let kept = parent.attempt.as_ref().and_then(|row| row.row.kept_commit);
+    let kept = kept.filter(|_| repository == parent.spec.repository);
+    let base = asked.base.clone().or(kept.map(|commit| commit.to_string().into()));
+    SpecRow { repository, base, ..asked.clone() }
 }
 
 fn prompt_of(new: &NewTask) -> Outcome<String> {

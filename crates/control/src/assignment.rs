@@ -45,14 +45,15 @@ impl<S: Store> Control<S> {
         let kept = same.and_then(|before| before.row.kept_commit);
         Ok(Some(Assignment {
             who: who(row),
+            role: look.task.row.role.as_str().to_owned(),
             session: row.session,
             sandbox,
             plan,
             phase: row.attempt.phase,
             publish: row.attempt.publish,
             termination: row.termination,
-            work: self.work(look)?,
-            prompt: self.prompt(look, before.as_ref()).await?,
+            work: self.work(look).await?,
+            prompt: self.prompt(look, self.spoke_last(look, before.as_ref()).await?).await?,
             conversation: look
                 .session
                 .as_ref()
@@ -61,6 +62,7 @@ impl<S: Store> Control<S> {
                 Some(kept) => Some(kept),
                 None => self.continued(look).await?,
             },
+            thaw: self.thaw(look).await?,
             acknowledged: row.transcript_length,
             lease: self.lease(runner, &self.settings().limits),
             limits: look.policy.limits,
@@ -74,7 +76,19 @@ impl<S: Store> Control<S> {
         Ok(before.attempt.and_then(|attempt| attempt.row.kept_commit))
     }
 
-    fn work(&self, look: &Look) -> Outcome<Work> {
+    /// The task that this one is a subtask of, if both work on the same repository.
+    async fn parent(&self, look: &Look) -> Outcome<Option<Look>> {
+        let Some(parent) = look.task.row.task.parent else { return Ok(None) };
+        let parent = self.look(parent).await?;
+        Ok(Some(parent).filter(|parent| parent.spec.repository == look.spec.repository))
+    }
+
+    async fn work(&self, look: &Look) -> Outcome<Work> {
+        // What the subtask itself names comes first.
+        let parent = match look.spec.base {
+            None => self.parent(look).await?,
+            Some(_) => None,
+        };
         let spec = &look.spec;
         let role = self.settings().role(look.task.row.role.as_str());
         let text = |name: &Option<belay_store::Name>| name.as_deref().map(str::to_owned);
@@ -87,11 +101,13 @@ impl<S: Store> Control<S> {
             provider: text(&spec.provider).or(role.provider).unwrap_or_else(|| "process".into()),
             image: text(&spec.image).or(role.image),
             repository: text(&spec.repository),
-            base: text(&spec.base),
+            base: text(parent.as_ref().map_or(&spec.base, |parent| &parent.spec.base)),
+            beside: parent.and_then(|parent| parent.task.row.session),
             branch: text(&spec.branch).unwrap_or_else(|| format!("belay/{}", spec.task)),
             publish: spec.publishing == Publishing::Branch,
             include_uncommitted: spec.uncommitted == Uncommitted::Include,
             budget: look.budget,
+            keep_alive: spec.keep_alive,
         })
     }
 
@@ -113,10 +129,28 @@ impl<S: Store> Control<S> {
         Ok(values)
     }
 
-    async fn prompt(
+    /// The last attempt before this one whose agent was told anything: one that ended before it
+    /// could start has heard nothing, and what is new for it is new still.
+    async fn spoke_last(
         &self,
         look: &Look,
         before: Option<&Stored<AttemptRow>>,
+    ) -> Outcome<Option<AttemptRow>> {
+        let Some(mut row) = before.map(|before| before.row.clone()) else { return Ok(None) };
+        while row.attempt.started_at.is_none() {
+            let number = AttemptNumber(row.attempt.number.0.saturating_sub(1));
+            match self.row::<AttemptRow>((look.task.row.task.id, number)).await? {
+                Some(earlier) => row = earlier.row,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(row))
+    }
+
+    async fn prompt(
+        &self,
+        look: &Look,
+        before: Option<AttemptRow>,
     ) -> Outcome<belay_api::port::Prompt> {
         let id = look.task.row.task.id;
         let questions = self.all(Query::<QuestionRow>::first(MAX_BATCH).task(&[id])).await?;
@@ -128,7 +162,7 @@ impl<S: Store> Control<S> {
             questions: &questions,
             remarks: &remarks,
             attempt: look.attempt.as_ref().map_or(AttemptNumber(1), |row| row.row.attempt.number),
-            last_claimed: before.map(|before| before.row.attempt.claimed_at),
+            last_claimed: before.as_ref().map(|before| before.attempt.claimed_at),
         }
         .compose();
         if before.is_none() && look.spec.continues.is_some() {

@@ -1,6 +1,6 @@
 //! From a decision to a commit: rows, events and effects, together or not at all.
 
-use belay_kernel::attempt::Phase;
+use belay_kernel::attempt::{Attempt, Outcome, Phase};
 use belay_kernel::deadline;
 use belay_kernel::task::{Blocked, Effect, Reason, State, Transition};
 use belay_kernel::termination::{Storage, Termination};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::Control;
 use crate::look::Look;
-use crate::refuse::Outcome;
+use crate::refuse;
 
 /// What is known of why an attempt ends.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +64,7 @@ pub(crate) enum Put {
 
 impl<S: Store> Control<S> {
     /// Commits, and tells whoever is to be told.
-    pub(crate) async fn put(&self, draft: Draft) -> Outcome<Put> {
+    pub(crate) async fn put(&self, draft: Draft) -> refuse::Outcome<Put> {
         match self.store().commit(draft.commit).await? {
             Committed::Done | Committed::Replayed(_) => {}
             Committed::Overtaken(_) => return Ok(Put::Overtaken),
@@ -78,6 +78,7 @@ impl<S: Store> Control<S> {
         if draft.effects {
             self.inner.effects.notify_one();
         }
+        self.inner.committed.notify_waiters();
         Ok(Put::Done)
     }
 
@@ -106,7 +107,10 @@ impl<S: Store> Control<S> {
                 .unwrap_or_else(|| look.stream());
             let mut row = AttemptRow { attempt, ..stored.row.clone() };
             if matches!(attempt.phase, Phase::Ending(_)) && row.termination.is_none() {
-                row.termination = Some(Termination::begin(Storage::Outlives));
+                row.termination = Some(match stays(look, &attempt, note.cause) {
+                    true => Termination::freeze(),
+                    false => Termination::begin(Storage::Outlives),
+                });
                 row.ending_at = Some(now);
                 row.cause = note.cause.or(match next.task.reason {
                     Reason::Ended(cause) | Reason::Retrying(cause) => Some(cause),
@@ -129,6 +133,14 @@ impl<S: Store> Control<S> {
         }
         draft
     }
+}
+
+/// Whether the sandbox of an attempt that ends so is frozen instead of ended: its task asked for
+/// that, and its agent has done its part or waits.
+fn stays(look: &Look, attempt: &Attempt, cause: Option<Cause>) -> bool {
+    let waits = matches!(attempt.phase, Phase::Ending(Outcome::Succeeded | Outcome::Question))
+        || cause == Some(Cause::IdleTimeout);
+    look.spec.keep_alive && waits
 }
 
 /// A note of at most what the column takes, cut at a letter.

@@ -16,7 +16,7 @@ use belay_kernel::{
     AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, TaskId, Timestamp,
 };
 use belay_store::rows::{AttemptRow, SandboxRow};
-use belay_store::{Commit, Key, NewEvent, Query, Store};
+use belay_store::{Commit, Key, MAX_BATCH, NewEvent, Query, Store};
 use serde_json::json;
 
 use crate::Control;
@@ -157,8 +157,10 @@ impl<S: Store> Control<S> {
     /// A sandbox is due: its evidence may mean something else by now.
     pub(crate) async fn judge_sandbox(&self, id: SandboxId) -> Outcome<()> {
         for _ in 0..TRIES {
-            let attempts = self.store().list(Query::<AttemptRow>::first(1).sandbox(&[id])).await?;
-            let Some(attempt) = attempts.rows.first() else { return Ok(()) };
+            // A sandbox that was frozen in between has had several; the last one counts.
+            let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[id])).await?;
+            let last = attempts.iter().max_by_key(|row| row.row.attempt.epoch);
+            let Some(attempt) = last else { return Ok(()) };
             let number = attempt.row.attempt.number;
             let look = self.look_at(attempt.row.task, Some(number)).await?;
             if self.judge_once(&look).await? == Put::Done {

@@ -92,6 +92,11 @@ impl<S: Store> Control<S> {
                     sandbox.row.evidence = Some(Document(Evidence::new(now)));
                     sandbox.row.stream = Some(Document(Stream::started(now, pace)));
                     sandbox.row.due_at = Some(now.after(look.policy.limits.start));
+                    let (state, limits) = (sandbox.row.state, &look.policy.limits);
+                    let thawed = sandbox::step(&state, sandbox::Event::Resumed, now, limits);
+                    if let Disposition::Accept(moved) = thawed {
+                        sandbox.row.state = moved.next;
+                    }
                     look.sandbox_changed = true;
                 }
             }

@@ -19,6 +19,7 @@ mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod frozen;
 mod ingest;
 mod look;
 mod mailbox;
@@ -29,12 +30,15 @@ mod prompt;
 mod publish;
 mod read;
 mod refuse;
+mod remove;
 mod report;
+mod sandbox;
 mod settings;
 mod show;
 mod speak;
 mod sweep;
 mod terminate;
+mod token;
 mod vault;
 mod verb;
 mod why;
@@ -108,6 +112,8 @@ struct Inner<S> {
     effects: Notify,
     /// A transcript may have grown.
     output: Notify,
+    /// Something was committed here: whoever waits for a row looks again.
+    committed: Notify,
 }
 
 impl<S: Store> Control<S> {
@@ -129,6 +135,7 @@ impl<S: Store> Control<S> {
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),
+            committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::Control;
 use crate::assignment::who;
 use crate::commit::{Draft, EndNote, Put};
+use crate::frozen::frozen_in;
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 
@@ -31,7 +32,7 @@ const REMIND: Span = Span::from_secs(2);
 const REMIND_AT_MOST: Span = Span::from_secs(10);
 
 /// Whether an effect is done.
-enum Performed {
+pub(crate) enum Performed {
     Done,
     /// It waits for somebody else, who was told.
     Waits,
@@ -73,8 +74,15 @@ impl<S: Store> Control<S> {
 
     async fn perform(&self, effect: &Effect) -> Outcome<Performed> {
         let new = &effect.effect;
-        let Some(task) = new.task else { return Ok(Performed::Done) };
         let body: Value = serde_json::from_str(&new.body).unwrap_or_default();
+        if new.kind == "forget_session" {
+            let session = body["session"].as_str().and_then(|id| id.parse().ok());
+            return match session {
+                Some(session) => self.remind_to_forget(session).await,
+                None => Ok(Performed::Done),
+            };
+        }
+        let Some(task) = new.task else { return Ok(Performed::Done) };
         let look = match self.look_at(task, new.attempt).await {
             Ok(look) => look,
             Err(Refused::Problem(_)) => return Ok(Performed::Done), // deleted meanwhile
@@ -87,6 +95,7 @@ impl<S: Store> Control<S> {
             "cancel_descendants" => self.cancel_subtasks(&look, None).await,
             "disregard_subtasks" => {
                 let before = body["before"].as_i64().map(Timestamp::from_millis);
+                self.end_abandoned(&look).await?;
                 self.cancel_subtasks(&look, before).await
             }
             "announce_rest" | "announce_requeue" => self.announce(&look).await,
@@ -262,6 +271,9 @@ impl<S: Store> Control<S> {
     /// A session whose tasks are over is over.
     async fn rest_session(&self, look: &Look) -> Outcome<()> {
         let Some(stored) = &look.session else { return Ok(()) };
+        if frozen_in(&stored.row.session).is_some() {
+            return self.rest_frozen(look).await;
+        }
         let session::Rest::Stop(reason) = session::Rest::of(&look.task.row.task.state) else {
             return Ok(());
         };

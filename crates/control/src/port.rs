@@ -8,7 +8,7 @@ use belay_api::port::{
 };
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::Termination;
-use belay_kernel::{QuestionId, RunnerId, Span};
+use belay_kernel::{QuestionId, RunnerId, SessionId, Span};
 use belay_store::Store;
 
 use crate::Control;
@@ -63,6 +63,14 @@ impl<S: Store> Port for Control<S> {
 
     async fn settled(&self, who: Who, outcome: PushOutcome, left: Left) -> Result<(), PortError> {
         Ok(self.take_settled(who, outcome, left).await?)
+    }
+
+    async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
+        Ok(self.note_unsettled(who, &why).await?)
+    }
+
+    async fn forgot(&self, runner: RunnerId, session: SessionId) -> Result<(), PortError> {
+        Ok(self.session_forgotten(runner, session).await?)
     }
 
     async fn end(&self, who: Who, ending: Ending) -> Result<(), PortError> {

@@ -12,7 +12,7 @@ use belay_store::{Commit, NewEvent, Store};
 use serde_json::json;
 
 use crate::Control;
-use crate::commit::{EndNote, Put};
+use crate::commit::{EndNote, Put, short};
 use crate::finish::{exited, progress, success_facts, summarised};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
@@ -65,6 +65,24 @@ impl<S: Store> Control<S> {
             Err(Refused::Fenced | Refused::Gone) => self.settle_ending(who, outcome).await,
             other => other.map(drop),
         }
+    }
+
+    /// Keeps what stands in the way of settling a push, so that `why` can say it.
+    pub(crate) async fn note_unsettled(&self, who: Who, why: &str) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let look = self.look_at(who.task, Some(who.attempt)).await?;
+            let row = admitted(&look, who, Intent::Append)?;
+            let message = Some(short(why));
+            if row.row.attempt.publish.is_settled() || row.row.message == message {
+                return Ok(());
+            }
+            let changed = AttemptRow { message, ..row.row.clone() };
+            let commit = Commit::new().update(row.revision, &changed);
+            if self.put(commit.into()).await? == Put::Done {
+                return Ok(());
+            }
+        }
+        Err(Refused::busy())
     }
 
     /// The task has moved on; what became of the push is still recorded.

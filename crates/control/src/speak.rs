@@ -2,12 +2,12 @@
 //! have subtasks. It cannot accept its own work, read others', or outlive its attempt.
 
 use belay_api::port::Who;
-use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_hash};
+use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_is};
 use belay_kernel::fence::{self, Intent};
 use belay_kernel::sandbox::State;
 use belay_kernel::{AttemptNumber, TaskId};
-use belay_store::Store;
 use belay_store::rows::{AttemptRow, SandboxRow};
+use belay_store::{MAX_BATCH, Query, Store, Stored};
 
 use crate::Control;
 use crate::assignment::who;
@@ -16,13 +16,24 @@ use crate::refuse::{Outcome, Refused};
 impl<S: Store> Control<S> {
     /// Whose token this is, as long as it opens anything.
     pub async fn principal(&self, token: &str) -> Result<Option<Principal>, Problem> {
-        Ok(self.speaker(token).await?.map(Principal::attempt))
+        match self.holder(token).await? {
+            Some(holder) => Ok(Some(holder)),
+            None => Ok(self.speaker(token).await?.map(Principal::attempt)),
+        }
     }
 
     /// The attempt whose token this is, as long as it may act.
     pub async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
-        let row = self.attempt_of(token).await?;
-        Ok(row.filter(|row| row.attempt.may_act()).map(|row| who(&row)))
+        let Some(row) = self.attempt_of(token).await? else { return Ok(None) };
+        if row.attempt.may_act() {
+            return Ok(Some(who(&row)));
+        }
+        // The same agent may have gone on in the same sandbox, for a later attempt.
+        let Some(sandbox) = row.sandbox else { return Ok(None) };
+        let later = Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[sandbox]);
+        let later = self.all(later).await.map_err(Refused::from)?;
+        let acts = |row: &&Stored<AttemptRow>| is_of(token, &row.row) && row.row.attempt.may_act();
+        Ok(later.iter().find(acts).map(|row| who(&row.row)))
     }
 
     /// What whoever speaks for an attempt that is over is told: that, and not that it is a
@@ -45,10 +56,7 @@ impl<S: Store> Control<S> {
     async fn attempt_of(&self, token: &str) -> Outcome<Option<AttemptRow>> {
         let Some(id) = named(token) else { return Ok(None) };
         let row = self.row::<AttemptRow>(id).await?;
-        let hash = token_hash(token);
-        // Hashes are compared, so how long it takes tells nothing about the token.
-        let known = |row: &AttemptRow| row.token_hash.as_deref() == Some(hash.as_str());
-        Ok(row.map(|stored| stored.row).filter(known))
+        Ok(row.map(|stored| stored.row).filter(|row| is_of(token, row)))
     }
 
     /// Makes a subtask for the agent that speaks.
@@ -70,6 +78,11 @@ impl<S: Store> Control<S> {
         let new = NewTask { parent: Some(speaker.task), ..new };
         self.admit(&asked, new, Some(speaker)).await
     }
+}
+
+/// Whether this is an attempt's token.
+fn is_of(token: &str, row: &AttemptRow) -> bool {
+    row.token_hash.as_deref().is_some_and(|hash| token_is(token, hash))
 }
 
 /// The attempt that a token names.

@@ -10,14 +10,15 @@ use belay_api::port::{
     PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_api::{
-    Accept, Answer, Ask, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
+    Accept, Answer, Ask, Chance, Code, Comment, Continue, ListTokens, NewTask, NewToken, Resume,
+    Scope, Stopping, token_hash,
 };
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{
-    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, RunnerId, SandboxId,
-    Span, TaskId, Timestamp, Usage,
+    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, Revision, RunnerId,
+    SandboxId, Span, TaskId, Timestamp, Usage,
 };
 use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
@@ -635,5 +636,81 @@ fn a_stop_is_not_acknowledged_while_an_earlier_attempt_may_live() {
         world.terminate(first.who).await;
         let stopped = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert!(matches!(stopped, Stopping::Stopped { .. }), "{stopped:?}");
+    });
+}
+
+#[test]
+fn what_was_changed_since_it_was_seen_is_not_moved() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { hold: true, ..task("Wait") }).await;
+        let seen = Revision(world.control.show(id).await.unwrap().revision);
+        let ask = || Ask::by("ada").expecting(seen);
+        let run = world.control.run(ask().key("once"), id).await.unwrap();
+        assert_ne!(run.revision, seen.0, "it was moved");
+        let stop = world.control.stop(ask(), id, Duration::ZERO).await.unwrap_err();
+        assert_eq!(stop.code, Code::Overtaken);
+        let gone = world.control.delete(ask(), &id.to_string()).await.unwrap_err();
+        assert_eq!(gone.code, Code::Overtaken);
+        let again = world.control.run(ask().key("once"), id).await.unwrap();
+        assert_eq!(again.summary.id, id, "the same request is answered alike");
+        assert_eq!(world.control.show(id).await.unwrap().summary.state, "QUEUED");
+    });
+}
+
+#[test]
+fn a_repeated_removal_is_answered_alike() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { hold: true, ..task("Go") }).await.to_string();
+        let ask = || Ask::by("ada").key("rm");
+        world.control.delete(ask(), &id).await.unwrap();
+        world.control.delete(ask(), &id).await.unwrap();
+        let other = world.control.delete("ada", &id).await.unwrap_err();
+        assert_eq!(other.code, Code::NotFound);
+    });
+}
+
+#[test]
+fn a_token_opens_until_it_is_revoked_or_over() {
+    test(async {
+        let world = World::new().await;
+        let new = |name: &str, expires_in: Option<&str>| NewToken {
+            name: name.to_owned(),
+            scope: Scope::Operator,
+            expires_in: expires_in.map(str::to_owned),
+        };
+        let ask = || Ask::by("admin").key("k");
+        let made = world.control.make_token(ask(), new("ci", None)).await.unwrap();
+        let token = made.token.unwrap();
+        let again = world.control.make_token(ask(), new("ci", None)).await.unwrap();
+        assert_eq!((again.token, again.about.id), (None, made.about.id), "told once, made once");
+        let twice = world.control.make_token("admin", new("ci", None)).await.unwrap_err();
+        assert_eq!(twice.code, Code::Refused);
+
+        let holder = world.control.principal(&token).await.unwrap().unwrap();
+        assert_eq!((holder.scope(), holder.name()), (Scope::Operator, "ci"));
+        let listed = world.control.tokens(ListTokens::default()).await.unwrap();
+        assert!(listed.tokens[0].last_used_at.is_some(), "its use is shown");
+        for wrong in ["", "belay_token_", &token[..token.len() - 1], &format!("{token}0")] {
+            assert_eq!(world.control.principal(wrong).await.unwrap(), None, "{wrong}");
+        }
+        let brief = world.control.make_token("admin", new("brief", Some("1ms"))).await.unwrap();
+        world.pass(Span::from_secs(1)).await;
+        assert_eq!(world.control.principal(&brief.token.unwrap()).await.unwrap(), None);
+
+        let revoked = world.control.revoke_token("admin", "ci").await.unwrap();
+        assert!(revoked.revoked_at.is_some());
+        assert_eq!(world.control.principal(&token).await.unwrap(), None);
+        let by_id = made.about.id.to_string();
+        let same = world.control.revoke_token("admin", &by_id).await.unwrap();
+        assert_eq!(same, revoked, "revoked once");
+        let unknown = world.control.revoke_token("admin", "ci").await.unwrap_err();
+        assert_eq!(unknown.code, Code::NotFound);
+        world.control.make_token("admin", new("ci", None)).await.unwrap();
+        for name in ["", "admin", "two words", "0123456789abcdef", &"x".repeat(61)] {
+            let refused = world.control.make_token("admin", new(name, None)).await.unwrap_err();
+            assert_eq!(refused.code, Code::BadRequest, "{name}");
+        }
     });
 }

@@ -3,7 +3,6 @@
 //! A lease is counted from a reading of the clock that was taken before the beat was sent. A beat
 //! that fails is sent again soon; meanwhile the shims hold the leases they have.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belay_api::port::{Beat, Beaten, Port, PortError, Pulse, Who};
@@ -22,8 +21,7 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
     loop {
         while renewals.try_join_next().is_some() {}
         let places = shared.board.list();
-        let moments: BTreeMap<&String, Moment> =
-            shared.providers.iter().map(|(name, provider)| (name, provider.moment())).collect();
+        let moments = shared.moments();
         let pulse = |(who, place): &(Who, Place)| Pulse {
             who: *who,
             status: place.status,

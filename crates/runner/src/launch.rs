@@ -23,6 +23,7 @@ pub(crate) fn tree_request(assignment: &Assignment) -> TreeRequest {
         session: assignment.session,
         base: work.repository.as_deref().map(Base::named),
         from: work.base.clone(),
+        beside: work.beside,
         branch: work.branch.clone(),
         dirty: if work.include_uncommitted { Dirty::Include } else { Dirty::Refuse },
         kept: assignment.kept,

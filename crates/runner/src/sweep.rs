@@ -1,13 +1,15 @@
 //! The sweep: whatever a provider has and control does not want is killed, by its id, with a
-//! tombstone. Its tree is elsewhere and stays.
+//! tombstone. Its tree is elsewhere and stays, until its session is to be forgotten.
 
 use std::sync::Arc;
 
 use belay_api::port::{Fate, Port, Present};
-use belay_kernel::Span;
+use belay_kernel::{SessionId, Span};
 use belay_sandbox::{Fence, Listed, Provider};
 
+use crate::files::Files;
 use crate::shared::{Shared, sleep};
+use crate::workspace::Workspace;
 
 /// Sweeps at once, and then as often as the limits say, for ever.
 pub(crate) async fn sweep<C: Port, P: Provider, W>(shared: Arc<Shared<C, P, W>>) {
@@ -19,6 +21,23 @@ pub(crate) async fn sweep<C: Port, P: Provider, W>(shared: Arc<Shared<C, P, W>>)
         }
         sleep(shared.config.limits.orphan_sweep).await;
     }
+}
+
+/// Removes everything of a session but its kept work, and tells control.
+pub(crate) async fn forget<C: Port, P: Provider, W: Workspace>(
+    shared: &Shared<C, P, W>,
+    session: SessionId,
+) -> Result<(), String> {
+    shared.workspace.remove(session).await.map_err(|error| error.to_string())?;
+    let files = Files::of_session(&shared.config.root, session);
+    match std::fs::remove_dir_all(&files) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", files.display()));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let forgot = shared.port.forgot(shared.config.runner, session).await;
+    forgot.map_err(|error| error.to_string())
 }
 
 async fn sweep_one<C: Port, P: Provider, W>(

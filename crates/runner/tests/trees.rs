@@ -73,6 +73,7 @@ impl Machine {
             session: SESSION,
             base: Some(Base::Path(self.base())),
             from: None,
+            beside: None,
             branch: format!("belay/{TASK}"),
             dirty: Dirty::Refuse,
             kept: None,
@@ -204,6 +205,68 @@ async fn a_dirty_base_is_refused_or_included_by_choice() {
     assert_eq!(std::fs::read_to_string(tree.path.join("untracked.txt")).unwrap(), "u\n");
     assert_eq!(git(&machine.base(), &["status", "--porcelain"]), status, "the base is untouched");
     assert_eq!(git(&machine.base(), &["diff", "--cached", "--name-only"]), "");
+}
+
+#[tokio::test]
+async fn what_the_base_excludes_for_itself_is_no_change() {
+    let machine = Machine::new();
+    write(&machine.base().join(".git/info/exclude"), "mine\n");
+    write(&machine.base().join("mine"), "m\n");
+    assert_eq!(git(&machine.base(), &["status", "--porcelain"]), "");
+    let tree = machine.tree().await;
+    assert_eq!(tree.base.to_string(), git(&machine.base(), &["rev-parse", "HEAD"]));
+    assert!(!tree.path.join("mine").exists());
+}
+
+#[tokio::test]
+async fn what_is_staged_in_the_base_counts_as_it_is_in_the_files() {
+    let machine = Machine::new();
+    write(&machine.base().join("staged.txt"), "s\n");
+    git(&machine.base(), &["add", "staged.txt"]);
+    let refused = machine.trees.prepare(&machine.request()).await.unwrap_err();
+    assert!(matches!(refused, TreeError::Dirty(_)), "{refused}");
+    let request = TreeRequest { dirty: Dirty::Include, ..machine.request() };
+    let tree = machine.trees.prepare(&request).await.unwrap();
+    assert_eq!(std::fs::read_to_string(tree.path.join("staged.txt")).unwrap(), "s\n");
+    // Put away again, the files are as they were committed, whatever the index says.
+    std::fs::remove_file(machine.base().join("staged.txt")).unwrap();
+    let request = TreeRequest { session: SessionId::from_bits(8), ..machine.request() };
+    machine.trees.prepare(&request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_changed_without_a_trace_in_its_size_is_kept_changed() {
+    let machine = Machine::new();
+    let tree = machine.tree().await;
+    write(&tree.path.join("a.txt"), "b\n");
+    let path = tree.path.join("a.txt");
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    let kept = machine.keep(&tree).await;
+    assert!(kept.changed);
+    assert_eq!(show(&tree.mirror, kept.commit, "a.txt"), "b");
+}
+
+#[tokio::test]
+async fn a_subtasks_tree_begins_with_what_was_committed_last_beside_it() {
+    let machine = Machine::new();
+    let parent = machine.tree().await;
+    write(&parent.path.join("part.txt"), "p\n");
+    git(&parent.path, &["add", "part.txt"]);
+    git(&parent.path, &["commit", "--quiet", "-m", "part"]);
+    write(&parent.path.join("loose.txt"), "l\n");
+    let session = SessionId::from_bits(8);
+    let want = TreeRequest { session, beside: Some(SESSION), ..machine.request() };
+    let tree = machine.trees.prepare(&want).await.unwrap();
+    assert_eq!(git(&tree.path, &["rev-parse", "HEAD"]), git(&parent.path, &["rev-parse", "HEAD"]));
+    assert!(tree.path.join("part.txt").exists() && !tree.path.join("loose.txt").exists());
+
+    // A repository that was pointed elsewhere gives nothing: the base is begun with.
+    write(&parent.path.join(".git/objects/info/alternates"), "/elsewhere\n");
+    let session = SessionId::from_bits(9);
+    let want = TreeRequest { session, beside: Some(SESSION), ..machine.request() };
+    let tree = machine.trees.prepare(&want).await.unwrap();
+    assert!(!tree.path.join("part.txt").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

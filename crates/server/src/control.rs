@@ -5,8 +5,9 @@ use std::time::Duration;
 use belay_api::port::Who;
 use belay_api::{
     Accept, AgentEvent, Answer, Ask, Backup, Comment, Continue, Events, EventsTaken, Health,
-    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Principal, Problem, Ready, ReceiptView, Resume,
-    Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Heartbeat, HeartbeatTaken, ListSandboxes, ListTasks, ListTokens, MadeToken, NewTask, NewToken,
+    Principal, Problem, Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, TaskPage,
+    TaskView, TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
 };
 use belay_control::Control;
 use belay_kernel::{SandboxId, TaskId};
@@ -149,6 +150,30 @@ impl<S: Store> Service for Control<S> {
 
     async fn diff(&self, task: TaskId, attempt: Option<u32>) -> Result<Vec<u8>, Problem> {
         Self::diff(self, task, attempt).await
+    }
+
+    async fn sandboxes(&self, which: ListSandboxes) -> Result<SandboxPage, Problem> {
+        Self::sandboxes(self, which).await
+    }
+
+    async fn sandbox(&self, id: SandboxId) -> Result<SandboxView, Problem> {
+        Self::sandbox(self, id).await
+    }
+
+    async fn verdict(&self, id: SandboxId) -> Result<VerdictView, Problem> {
+        self.verdict_of(id).await
+    }
+
+    async fn make_token(&self, ask: Ask, new: NewToken) -> Result<MadeToken, Problem> {
+        Self::make_token(self, ask, new).await
+    }
+
+    async fn tokens(&self, which: ListTokens) -> Result<TokenPage, Problem> {
+        Self::tokens(self, which).await
+    }
+
+    async fn revoke_token(&self, ask: Ask, named: &str) -> Result<TokenView, Problem> {
+        Self::revoke_token(self, ask, named).await
     }
 
     async fn health(&self) -> Result<Health, Problem> {

@@ -303,3 +303,21 @@ fn http_method(method: &Method) -> HttpMethod {
         _ => HttpMethod::Get,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_known_by_its_method_and_path() {
+        for (method, path, id, resource) in [
+            (Method::GET, "/api/v1/tasks/{id}/why", "get_tasks_id_why", "tasks"),
+            (Method::POST, "/api/v1/tasks", "post_tasks", "tasks"),
+            (Method::GET, "/api/v1/openapi.json", "get_openapi_json", "openapi.json"),
+            (Method::POST, "/api/tasks/{id}/run", "post_api_tasks_id_run", "tasks"),
+        ] {
+            let entry = Entry { method, path, rule: crate::table::OPEN };
+            assert_eq!((operation_id(&entry).as_str(), tag(path)), (id, resource));
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! its handler is contained, and it is told when the server stops.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use tracing::Instrument;
 
 use crate::access::{Access, bearer, unknown_token};
 use crate::answer::{Failed, REQUEST_ID};
+use crate::failures::Failures;
 use crate::service::Service;
 
 /// The header that names a request.
@@ -32,7 +34,12 @@ pub(crate) struct Gate<S> {
     pub(crate) service: S,
     pub(crate) closing: Closing,
     pub(crate) names: Arc<Names>,
+    pub(crate) failures: Arc<Failures>,
 }
+
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Told when the server stops: an answer that goes on and on ends then.
 #[derive(Clone, Debug)]
@@ -127,23 +134,37 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     }
     gate.access.check_host(request.uri(), request.headers())?;
     let Some(token) = bearer(request.headers())?.map(str::to_owned) else { return Ok(()) };
+    let peer = request.extensions().get::<Peer>().copied();
     let principal = match gate.access.opens(&token) {
         true => Principal::holder(Scope::Admin, "admin"),
-        false => match gate.service.principal(&token).await? {
-            Some(principal) => {
-                request.extensions_mut().insert(Revocable(token));
-                principal
-            }
-            None => return Err(stranger(&gate.service, &token).await?),
-        },
+        false => {
+            let principal = known(gate, &token, peer).await?;
+            request.extensions_mut().insert(Revocable(token));
+            principal
+        }
     };
     request.extensions_mut().insert(principal);
     Ok(())
 }
 
-/// What whoever has a token that opens nothing is told: an agent whose attempt is over learns that.
-async fn stranger<S: Service>(service: &S, token: &str) -> Result<Failed, Failed> {
-    Ok(service.over(token).await?.map_or_else(unknown_token, Failed::from))
+/// Whose token this is. Whoever guesses is told to wait, without a look at the database; an agent
+/// whose attempt is over guesses nothing, and is told that.
+async fn known<S: Service>(
+    gate: &Gate<S>,
+    token: &str,
+    peer: Option<Peer>,
+) -> Result<Principal, Failed> {
+    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+    gate.failures.check(address, token, Instant::now())?;
+    if let Some(principal) = gate.service.principal(token).await? {
+        gate.failures.opened(address, token, Instant::now());
+        return Ok(principal);
+    }
+    if let Some(problem) = gate.service.over(token).await? {
+        return Err(problem.into());
+    }
+    gate.failures.failed(address, token, Instant::now());
+    Err(unknown_token())
 }
 
 /// What whoever has no token is told.

@@ -15,6 +15,7 @@ mod access;
 mod answer;
 mod control;
 mod describe;
+mod failures;
 mod gate;
 mod live;
 mod patient;
@@ -23,12 +24,14 @@ mod routes;
 mod serve;
 mod service;
 mod table;
+mod tls;
 
 pub use access::{Access, Token};
 pub use routes::entries;
 pub use serve::serve;
 pub use service::Service;
 pub use table::{Entry, Reach, Rule};
+pub use tls::{Tls, TlsError};
 
 /// The largest body that is taken, in bytes.
 pub const BODY_LIMIT: usize = 2 << 20;

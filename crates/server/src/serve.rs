@@ -14,16 +14,18 @@ use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tower_service::Service as _;
 
 use crate::access::Access;
-use crate::gate::{Closing, Gate, Names, pass};
+use crate::gate::{Closing, Gate, Names, Peer, pass};
 use crate::live::{Hub, Live, Slot};
 use crate::patient::Patient;
 use crate::routes::router;
 use crate::service::Service;
+use crate::tls::Tls;
 
 /// How many connections are open at a time, streams apart; further ones wait to be accepted.
 const CONNECTIONS: usize = 1024;
@@ -31,6 +33,8 @@ const CONNECTIONS: usize = 1024;
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take nothing of what it is sent.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
+/// How large the head of a request may be; one that is larger is answered 431.
+const HEAD_SIZE: usize = 64 << 10;
 /// How long requests may go on after the server was told to stop.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -53,13 +57,15 @@ pub async fn serve<S: Service>(
         service: service.clone(),
         closing: Closing(closing),
         names: Arc::new(Names::new()),
+        failures: Arc::default(),
     };
+    let tls = gate.access.tls().cloned();
     let app = router(service)
         .layer(Extension(live))
         .layer(middleware::from_fn_with_state(gate, pass::<S>));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let (open, mut connections) = mpsc::channel::<()>(1);
-    let ear = Ear { app, closing: close.subscribe(), open };
+    let ear = Ear { app, tls, closing: close.subscribe(), open };
     let mut stop = pin!(stop);
     loop {
         let slot = tokio::select! {
@@ -69,7 +75,7 @@ pub async fn serve<S: Service>(
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => ear.clone().take(stream, slot),
+                Ok((stream, peer)) => ear.clone().take(stream, Peer(peer.ip()), slot),
                 // A connection that broke before it was taken, or no file descriptor left: both
                 // pass, and neither is a reason to end.
                 Err(error) => {
@@ -80,10 +86,10 @@ pub async fn serve<S: Service>(
         }
     }
     // Whoever connected before we stopped is served: their requests may be under way already.
-    while let (Some(Ok((stream, _))), Ok(slot)) =
+    while let (Some(Ok((stream, peer))), Ok(slot)) =
         (listener.accept().now_or_never(), Arc::clone(&slots).try_acquire_owned())
     {
-        ear.clone().take(stream, slot);
+        ear.clone().take(stream, Peer(peer.ip()), slot);
     }
     drop((listener, ear));
     // Nobody listens any more if every request is over.
@@ -106,47 +112,68 @@ pub async fn serve<S: Service>(
 #[derive(Clone)]
 struct Ear {
     app: Router,
+    tls: Option<Tls>,
     closing: watch::Receiver<bool>,
     /// Held by every connection: closed when all of them are over.
     open: mpsc::Sender<()>,
 }
 
 impl Ear {
-    fn take(self, stream: TcpStream, slot: OwnedSemaphorePermit) {
-        let Self { app, mut closing, open } = self;
+    /// Answers the requests of a connection until it ends.
+    fn take(self, stream: TcpStream, peer: Peer, slot: OwnedSemaphorePermit) {
         // Answers are small and waited for.
         let _ = stream.set_nodelay(true);
         let slot = Slot::new(slot);
+        tokio::spawn(async move {
+            let ended = match self.tls.clone() {
+                None => self.converse(stream, peer, slot).await,
+                Some(tls) => match tokio::time::timeout(HEAD_LIMIT, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => self.converse(stream, peer, slot).await,
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err("no key was agreed on in time".to_owned()),
+                },
+            };
+            if let Err(why) = ended {
+                tracing::debug!("a connection ended: {why}");
+            }
+        });
+    }
+
+    async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        stream: I,
+        peer: Peer,
+        slot: Slot,
+    ) -> Result<(), String> {
+        let Self { app, mut closing, open, tls: _ } = self;
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(peer);
             request.extensions_mut().insert(slot.clone());
             app.clone().call(request)
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_LIMIT)
+            .max_buf_size(HEAD_SIZE)
             .serve_connection(TokioIo::new(Patient::new(stream, STALL_LIMIT)), service)
             .with_upgrades();
-        tokio::spawn(async move {
-            let mut connection = pin!(connection);
-            let told = async {
-                // An error means that the server is gone, which is the same.
-                let _ = closing.wait_for(|closing| *closing).await;
-            };
-            let ended = tokio::select! {
-                ended = connection.as_mut() => Some(ended),
-                () = told => None,
-            };
-            let ended = match ended {
-                Some(ended) => ended,
-                None => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::debug!("a connection ended: {error}");
+        let mut connection = pin!(connection);
+        let told = async {
+            // An error means that the server is gone, which is the same.
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = told => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
-            drop(open);
-        });
+        };
+        drop(open);
+        ended.map_err(|error| error.to_string())
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use belay_api::port::Who;
 use belay_api::{
     Accept, AgentEvent, Answer, Ask, Backup, Comment, Continue, Events, EventsTaken, Health,
-    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Principal, Problem, Ready, ReceiptView, Resume,
-    Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Heartbeat, HeartbeatTaken, ListSandboxes, ListTasks, ListTokens, MadeToken, NewTask, NewToken,
+    Principal, Problem, Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, TaskPage,
+    TaskView, TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
 };
 use belay_kernel::{SandboxId, TaskId};
 use belay_store::{Cursor, EventFilter};
@@ -161,6 +162,24 @@ pub trait Service: Clone + Send + Sync + 'static {
         task: TaskId,
         attempt: Option<u32>,
     ) -> impl Future<Output = Later<Vec<u8>>> + Send;
+
+    /// Lists sandboxes.
+    fn sandboxes(&self, which: ListSandboxes) -> impl Future<Output = Later<SandboxPage>> + Send;
+
+    /// Shows a sandbox.
+    fn sandbox(&self, id: SandboxId) -> impl Future<Output = Later<SandboxView>> + Send;
+
+    /// What a sandbox's evidence means now.
+    fn verdict(&self, id: SandboxId) -> impl Future<Output = Later<VerdictView>> + Send;
+
+    /// Makes a token.
+    fn make_token(&self, ask: Ask, new: NewToken) -> impl Future<Output = Later<MadeToken>> + Send;
+
+    /// Lists tokens.
+    fn tokens(&self, which: ListTokens) -> impl Future<Output = Later<TokenPage>> + Send;
+
+    /// Revokes a token, by its id or its name.
+    fn revoke_token(&self, ask: Ask, named: &str) -> impl Future<Output = Later<TokenView>> + Send;
 
     /// Whether everything is well.
     fn health(&self) -> impl Future<Output = Later<Health>> + Send;

@@ -12,7 +12,7 @@ use belay_api::port::{
 use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::Termination;
-use belay_kernel::{QuestionId, RunnerId, Span};
+use belay_kernel::{QuestionId, RunnerId, SessionId, Span};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -235,6 +235,18 @@ impl Port for SimPort {
             async move { control.settled(who, outcome, left).await }
         })
         .await
+    }
+
+    async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
+        self.call(move |control| {
+            let why = why.clone();
+            async move { control.unsettled(who, why).await }
+        })
+        .await
+    }
+
+    async fn forgot(&self, runner: RunnerId, session: SessionId) -> Result<(), PortError> {
+        self.call(move |control| async move { control.forgot(runner, session).await }).await
     }
 
     async fn end(&self, who: Who, ending: Ending) -> Result<(), PortError> {

@@ -107,6 +107,13 @@ impl<'a> Cells<'a> {
 
 /// A value of the domain, as one or several columns.
 pub trait Field: Sized {
+    /// How many columns it has. Those that have one say so: they are asked often.
+    fn width() -> usize {
+        let mut columns = Vec::new();
+        Self::columns("", &mut columns);
+        columns.len()
+    }
+
     /// Adds its columns; a field of one column takes `name`.
     fn columns(name: &str, out: &mut Vec<Column>);
     /// Adds its cells, as many as it has columns.
@@ -124,6 +131,10 @@ pub(crate) fn column(name: &str, kind: Kind, out: &mut Vec<Column>) {
 pub(crate) const SHORT: usize = 200;
 
 impl<T: Field> Field for Option<T> {
+    fn width() -> usize {
+        T::width()
+    }
+
     fn columns(name: &str, out: &mut Vec<Column>) {
         T::columns(name, out);
     }
@@ -131,11 +142,7 @@ impl<T: Field> Field for Option<T> {
     fn put(&self, out: &mut Vec<Cell>) {
         match self {
             Some(value) => value.put(out),
-            None => {
-                let mut columns = Vec::new();
-                T::columns("", &mut columns);
-                out.extend(columns.iter().map(|_| Cell::Null));
-            }
+            None => out.extend((0..T::width()).map(|_| Cell::Null)),
         }
     }
 
@@ -144,9 +151,7 @@ impl<T: Field> Field for Option<T> {
         if cells.cells.get(cells.next) != Some(&Cell::Null) {
             return T::get(cells).map(Some);
         }
-        let mut columns = Vec::new();
-        T::columns("", &mut columns);
-        cells.next += columns.len();
+        cells.next += T::width();
         Ok(None)
     }
 }
@@ -154,6 +159,10 @@ impl<T: Field> Field for Option<T> {
 macro_rules! parsed {
     ($($name:ty),* $(,)?) => {$(
         impl Field for $name {
+            fn width() -> usize {
+                1
+            }
+
             fn columns(name: &str, out: &mut Vec<Column>) {
                 column(name, Kind::Text(SHORT), out);
             }
@@ -179,6 +188,10 @@ parsed! {
 macro_rules! counted {
     ($($name:ty: $into:expr, $from:expr;)*) => {$(
         impl Field for $name {
+            fn width() -> usize {
+                1
+            }
+
             fn columns(name: &str, out: &mut Vec<Column>) {
                 column(name, Kind::Int, out);
             }
@@ -223,6 +236,10 @@ counted! {
 pub struct Text<const MAX: usize>(pub String);
 
 impl<const MAX: usize> Field for Text<MAX> {
+    fn width() -> usize {
+        1
+    }
+
     fn columns(name: &str, out: &mut Vec<Column>) {
         column(name, Kind::Text(MAX), out);
     }
@@ -268,6 +285,10 @@ pub type Prose = Text<1_048_576>;
 pub struct List(pub Vec<String>);
 
 impl Field for List {
+    fn width() -> usize {
+        1
+    }
+
     fn columns(name: &str, out: &mut Vec<Column>) {
         column(name, Kind::Text(65_536), out);
     }
@@ -288,6 +309,10 @@ impl Field for List {
 pub struct Document<T>(pub T);
 
 impl<T: serde::Serialize + serde::de::DeserializeOwned> Field for Document<T> {
+    fn width() -> usize {
+        1
+    }
+
     fn columns(name: &str, out: &mut Vec<Column>) {
         column(name, Kind::Text(1_048_576), out);
     }
@@ -307,6 +332,10 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> Field for Document<T> {
 macro_rules! codes {
     ($($name:ty { $($variant:ident $code:literal),* $(,)? })*) => {$(
         impl $crate::cell::Field for $name {
+            fn width() -> usize {
+                1
+            }
+
             fn columns(name: &str, out: &mut Vec<$crate::cell::Column>) {
                 $crate::cell::column(name, $crate::cell::Kind::Text($crate::cell::SHORT), out);
             }
@@ -335,6 +364,10 @@ codes! {
 }
 
 impl Field for belay_kernel::Cause {
+    fn width() -> usize {
+        1
+    }
+
     fn columns(name: &str, out: &mut Vec<Column>) {
         column(name, Kind::Text(SHORT), out);
     }

@@ -14,6 +14,7 @@
 
 mod args;
 mod batch;
+mod bold;
 mod claims;
 mod group;
 mod link;

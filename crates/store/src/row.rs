@@ -1,6 +1,7 @@
 //! Rows: what is stored under a key, with a revision that grows by one with every change.
 
 use std::fmt;
+use std::sync::Arc;
 
 use belay_kernel::Revision;
 
@@ -107,14 +108,15 @@ impl fmt::Debug for Key {
 #[derive(Clone, Debug)]
 pub struct Row {
     pub(crate) table: &'static Table,
-    pub(crate) cells: Vec<Cell>,
+    /// Shared, because a store may remember what it wrote.
+    pub(crate) cells: Arc<Vec<Cell>>,
     pub(crate) lease: Option<LeaseWrite>,
 }
 
 impl Row {
     /// The cells of `record`.
     pub fn of<R: Record>(record: &R) -> Self {
-        Self { table: R::table(), cells: record.encode(), lease: record.lease() }
+        Self { table: R::table(), cells: Arc::new(record.encode()), lease: record.lease() }
     }
 
     /// Its key.
@@ -186,6 +188,7 @@ macro_rules! record {
                             timer: $crate::table::Timer::$timer,
                             newest_by: $newest,
                             rank: $rank,
+                            lease_bits: 0,
                             sql: Default::default(),
                             many: Default::default(),
                         }

@@ -12,6 +12,7 @@
 mod apply;
 mod backup;
 mod claims;
+mod desk;
 mod file;
 mod log;
 mod misc;
@@ -40,6 +41,7 @@ use crate::store::{Due, Installation, Prune, Pruned};
 use crate::table::Table;
 
 pub use backup::{Backups, restore};
+use desk::Desk;
 use log::Folder;
 use threads::{Readers, Writer};
 
@@ -88,7 +90,7 @@ impl Sqlite {
 
     async fn write<T: Send + 'static>(
         &self,
-        work: impl Fn(&Connection) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&mut Desk<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         self.writer.run(work).await
     }
@@ -141,15 +143,14 @@ impl Engine for Sqlite {
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
-        let decide = move |connection: &Connection, care| {
-            commits.iter().map(|commit| apply::commit(connection, commit, care)).collect()
+        let decide = move |desk: &mut Desk<'_>, care| {
+            commits.iter().map(|commit| apply::commit(desk, commit, care)).collect()
         };
         self.writer.run_decisions(decide).await
     }
 
     async fn claim(&self, ask: ClaimAsk, decide: Decide) -> Result<Vec<Claim>, Failure> {
-        let claim =
-            move |connection: &Connection, care| claims::claim(connection, &ask, &decide, care);
+        let claim = move |desk: &mut Desk<'_>, care| claims::claim(desk, &ask, &decide, care);
         self.writer.run_decisions(claim).await
     }
 
@@ -167,7 +168,7 @@ impl Engine for Sqlite {
         if !self.look(move |connection| misc::any_due(connection, now)).await? {
             return Ok(Vec::new());
         }
-        self.write(move |connection| misc::take_due(connection, now, hold, limit)).await
+        self.write(move |desk| misc::take_due(desk, now, hold, limit)).await
     }
 
     async fn rearm(
@@ -176,11 +177,11 @@ impl Engine for Sqlite {
         revision: Revision,
         due_at: Option<Timestamp>,
     ) -> Result<(), Failure> {
-        self.write(move |connection| misc::rearm(connection, &key, revision, due_at)).await
+        self.write(move |desk| misc::rearm(desk, &key, revision, due_at)).await
     }
 
     async fn beat(&self, beats: Vec<Beat>, now: Timestamp) -> Result<Vec<Beaten>, Failure> {
-        self.write(move |connection| misc::beat(connection, &beats, now)).await
+        self.write(move |desk| misc::beat(desk.connection, &beats, now)).await
     }
 
     async fn leases(&self, kind: LeaseKind) -> Result<Vec<Lease>, Failure> {
@@ -188,7 +189,7 @@ impl Engine for Sqlite {
     }
 
     async fn extend_leases(&self, kind: LeaseKind, by: Span) -> Result<u64, Failure> {
-        self.write(move |connection| misc::extend_leases(connection, kind, by)).await
+        self.write(move |desk| misc::extend_leases(desk.connection, kind, by)).await
     }
 
     async fn events(
@@ -216,11 +217,11 @@ impl Engine for Sqlite {
         hold: Span,
         limit: usize,
     ) -> Result<Vec<Effect>, Failure> {
-        self.write(move |connection| misc::take_effects(connection, now, hold, limit)).await
+        self.write(move |desk| misc::take_effects(desk.connection, now, hold, limit)).await
     }
 
     async fn settle_effects(&self, settled: Vec<Settled>) -> Result<Vec<bool>, Failure> {
-        self.write(move |connection| misc::settle_effects(connection, &settled)).await
+        self.write(move |desk| misc::settle_effects(desk.connection, &settled)).await
     }
 
     async fn answered(&self, principal: String, key: String) -> Result<Option<Answered>, Failure> {
@@ -228,7 +229,7 @@ impl Engine for Sqlite {
     }
 
     async fn prune(&self, prune: Prune) -> Result<Pruned, Failure> {
-        self.write(move |connection| misc::prune(connection, prune)).await
+        self.write(move |desk| misc::prune(desk, prune)).await
     }
 
     fn installation(&self) -> Installation {
@@ -236,7 +237,7 @@ impl Engine for Sqlite {
     }
 
     async fn now(&self) -> Result<Timestamp, Failure> {
-        Ok(self.steady.show(wall_clock()))
+        Ok(self.steady.show_alone(wall_clock()))
     }
 }
 

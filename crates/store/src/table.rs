@@ -33,6 +33,8 @@ pub struct Table {
     pub newest_by: &'static str,
     /// The tables that this one refers to come before it.
     pub rank: usize,
+    /// The columns on which the lease beside a row depends, as bits.
+    pub(crate) lease_bits: u64,
     /// Its statements, made once.
     pub(crate) sql: Statements,
     /// Its statements on many rows.
@@ -108,6 +110,7 @@ impl Table {
             stored: format!("SELECT {columns}, revision, rowid FROM {name} WHERE {key}"),
             delete: format!("DELETE FROM {name} WHERE {key} AND revision = ?{}", self.key + 1),
         };
+        self.lease_bits = self.find_lease_bits();
         self.many = Many::of(&self);
         // Columns are told apart by the bits of a number.
         assert!(count < 64, "{name} has too many columns");
@@ -134,6 +137,17 @@ impl Table {
             count + 3
         );
         sql
+    }
+
+    /// The columns that say what becomes of the lease beside a row, as bits. While none of them
+    /// changes, the lease is as the row's last commit left it, or was renewed since.
+    fn find_lease_bits(&self) -> u64 {
+        let names: &[&str] = match self.name {
+            "attempts" => &["epoch", "phase", "lease_end"],
+            "workers" => &["state", "connection", "lease_end"],
+            _ => &[],
+        };
+        names.iter().filter_map(|name| self.column(name)).fold(0, |bits, index| bits | 1 << index)
     }
 
     /// The kind of the leases that hang on its rows, and go with them.

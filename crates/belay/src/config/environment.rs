@@ -65,11 +65,12 @@ fn fields<T: Serialize>(value: &T) -> impl Iterator<Item = String> + use<T> {
 
 /// A text as the type that its key takes. What does not fit stays a text, and is refused as one.
 fn typed(section: &str, key: &str, text: &str) -> Value {
-    let whole = matches!(section, "server" | "caps") || key == "max_attempts";
+    let whole = section == "caps" || matches!(key, "port" | "max_attempts");
+    let list = matches!((section, key), ("defaults", "environment") | ("server", "names"));
     match section {
         _ if whole => text.parse().map(Value::Integer).unwrap_or(Value::String(text.into())),
         "switches" => text.parse().map(Value::Boolean).unwrap_or(Value::String(text.into())),
-        "defaults" if key == "environment" => {
+        _ if list => {
             let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
             Value::Array(names.map(|name| Value::String(name.into())).collect())
         }

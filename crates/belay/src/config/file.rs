@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use belay_kernel::role::RoleName;
 use belay_kernel::task::Review;
@@ -27,16 +29,30 @@ pub(crate) struct File {
 }
 
 /// The server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Server {
-    /// The port on the loopback address; 0 takes any that is free.
+    /// The port; 0 takes any that is free.
     pub(crate) port: u16,
+    /// The address to listen at; any but loopback needs a certificate.
+    pub(crate) listen: IpAddr,
+    /// Further names by which it is reached.
+    pub(crate) names: Vec<String>,
+    /// A certificate with its chain, as PEM.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's key, as PEM.
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 impl Default for Server {
     fn default() -> Self {
-        Self { port: 7425 }
+        Self {
+            port: 7425,
+            listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            names: Vec::new(),
+            tls_cert: None,
+            tls_key: None,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ impl Config {
         let limits = self.limits();
         let mut sections: Vec<(String, Value)> = Vec::new();
         let tell = |value: Result<Value, _>| -> Value { value.unwrap_or_default() };
-        sections.push(("server".into(), tell(serde_json::to_value(self.file.server))));
+        sections.push(("server".into(), tell(serde_json::to_value(&self.file.server))));
         let lengths = Limit::ALL
             .iter()
             .map(|limit| (limit.key().to_owned(), Value::String(limits.get(*limit).to_string())));

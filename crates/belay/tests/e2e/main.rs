@@ -1,11 +1,15 @@
 //! The product as a person meets it: the real binary, real processes, real git, judged from
 //! outside.
 
+mod api;
 mod bad_input;
+mod clock;
 mod crash;
+mod keep_alive;
 mod lessons;
 mod processes;
 mod real_agents;
+mod roles;
 mod scale;
 mod scripted;
 mod stop;

@@ -185,6 +185,41 @@ fn codex_is_stopped_in_flight() {
     is_stopped_in_flight(Agent::Codex);
 }
 
+fn stays_and_goes_on(agent: Agent) {
+    let script = Place::shell(agent, "echo one >> made.txt") + "say First.";
+    let Some(place) = Place::new(agent, &script) else { return };
+    let task = place.start("The first thing.", &["--keep-alive"]);
+    place.world.reaches(&task, "READY");
+    let kept = || place.world.cell("SELECT coalesce(kept, '') FROM sessions");
+    wait_for("the agent is frozen", || kept() == "frozen");
+    let before = place.world.agent(&task);
+    let more = Place::shell(agent, "echo two >> made.txt") + "say Second.";
+    place.model.set_script(more.parse().unwrap());
+    place.world.belay(&["reject", &task, "Now the second thing.", "--run"]).done();
+    wait_for("a second attempt", || place.world.attempts(&task).len() == 2);
+    place.world.reaches(&task, "READY");
+    wait_for("the agent is frozen again", || kept() == "frozen");
+    let after = place.world.agent(&task);
+    assert_eq!((before.pid, before.started), (after.pid, after.started), "the same process");
+    let made = place.world.git("repo", &["show", &format!("belay/{task}:made.txt")]);
+    assert_eq!(made, "one\ntwo");
+    let used = "SELECT count(*) FROM attempts WHERE input_tokens > 0 AND output_tokens > 0";
+    assert_eq!(place.world.cell(used), "2", "each has used something of its own");
+    let receipt = place.world.belay(&["stop", &task]).done().out;
+    assert!(receipt.contains("seen to be gone"), "{receipt}");
+    place.world.nothing_runs();
+}
+
+#[test]
+fn claude_stays_and_goes_on() {
+    stays_and_goes_on(Agent::Claude);
+}
+
+#[test]
+fn codex_stays_and_goes_on() {
+    stays_and_goes_on(Agent::Codex);
+}
+
 #[test]
 fn claude_goes_on_with_its_conversation() {
     let script = Place::shell(Agent::Claude, "echo one >> made.txt") + "say First.";

@@ -1,11 +1,14 @@
 //! The routes, by resource. Adding one is a line in its resource's table, and a handler.
 
 mod agents;
+mod attempts;
 mod live;
 mod node;
 mod reading;
+mod sandboxes;
 mod short;
 mod tasks;
+mod tokens;
 mod verbs;
 
 use axum::Router;
@@ -31,6 +34,9 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     reading::routes(&mut table);
     live::routes(&mut table);
     agents::routes(&mut table);
+    attempts::routes(&mut table);
+    sandboxes::routes(&mut table);
+    tokens::routes(&mut table);
     short::routes(&mut table);
     table
 }

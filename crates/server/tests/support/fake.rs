@@ -10,15 +10,18 @@ use std::time::Duration;
 use belay_api::port::Who;
 use belay_api::{
     Accept, AgentEvent, Answer, Ask, Backup, Code, Comment, Continue, Events, EventsTaken, Health,
-    Heartbeat, HeartbeatTaken, ListTasks, NewTask, Principal, Problem, QuestionView, Ready,
-    ReceiptView, Resume, Scope, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece,
+    Heartbeat, HeartbeatTaken, ListSandboxes, ListTasks, ListTokens, MadeToken, NewTask, NewToken,
+    Principal, Problem, QuestionView, Ready, ReceiptView, Resume, SandboxPage, SandboxView, Scope,
+    Stopping, TaskPage, TaskSummary, TaskView, TokenPage, TokenView, TranscriptPiece, VerdictView,
     WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
 use belay_kernel::task::{Blocked, Plan, Reason, Review, State};
 use belay_kernel::why::{LivePath, Why};
-use belay_kernel::{AttemptNumber, Epoch, Money, QuestionId, SandboxId, TaskId, Timestamp};
+use belay_kernel::{
+    AttemptNumber, Epoch, Money, QuestionId, SandboxId, TaskId, Timestamp, TokenId,
+};
 use belay_server::Service;
 use belay_store::{Cursor, EventFilter};
 
@@ -146,7 +149,10 @@ fn view(script: &Script) -> TaskView {
             tokens: 0,
         },
         detail: state,
-        failure: None,
+        failure: match state {
+            State::Failed(failure) => Some(failure),
+            _ => None,
+        },
         sentence: format!("It is {}.", state.name()),
         verbs: state.verbs().to_vec(),
         prompt: String::new(),
@@ -189,6 +195,19 @@ fn receipt() -> ReceiptView {
         proof_kind: None,
         kept_ref: None,
         kept_commit: None,
+    }
+}
+
+fn token_view(name: String, scope: Scope, created_by: String) -> TokenView {
+    TokenView {
+        id: TokenId::from_bits(7),
+        name,
+        scope,
+        created_by,
+        created_at: Timestamp::EPOCH,
+        last_used_at: None,
+        expires_at: None,
+        revoked_at: None,
     }
 }
 
@@ -378,6 +397,33 @@ impl Service for Fake {
     async fn diff(&self, _: TaskId, attempt: Option<u32>) -> Answered<Vec<u8>> {
         assert_ne!(attempt, Some(13), "a fault of the service itself");
         Ok(b"--- a\n+++ b\n".to_vec())
+    }
+
+    async fn sandboxes(&self, _: ListSandboxes) -> Answered<SandboxPage> {
+        Ok(SandboxPage { sandboxes: Vec::new(), after: None })
+    }
+
+    async fn sandbox(&self, id: SandboxId) -> Answered<SandboxView> {
+        Err(Problem::new(Code::NotFound, format!("there is no sandbox {id}")))
+    }
+
+    async fn verdict(&self, id: SandboxId) -> Answered<VerdictView> {
+        Err(Problem::new(Code::NotFound, format!("there is no sandbox {id}")))
+    }
+
+    async fn make_token(&self, ask: Ask, new: NewToken) -> Answered<MadeToken> {
+        let token = Some("belay_token_0000000000000007_secret".to_owned());
+        Ok(MadeToken { token, about: token_view(new.name, new.scope, ask.by) })
+    }
+
+    async fn tokens(&self, _: ListTokens) -> Answered<TokenPage> {
+        let tokens = vec![token_view("ci".into(), Scope::Operator, "admin".into())];
+        Ok(TokenPage { tokens, after: None })
+    }
+
+    async fn revoke_token(&self, ask: Ask, named: &str) -> Answered<TokenView> {
+        let token = token_view(named.to_owned(), Scope::Viewer, ask.by);
+        Ok(TokenView { revoked_at: Some(Timestamp::EPOCH), ..token })
     }
 
     async fn health(&self) -> Answered<Health> {

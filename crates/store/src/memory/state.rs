@@ -155,7 +155,7 @@ impl State {
             let key = row.key();
             undo.push((key.clone(), self.rows.get(&key).cloned()));
             let revision = self.revision(&key).next();
-            self.set(key, RawRow { revision, cells: row.cells.clone() });
+            self.set(key, RawRow { revision, cells: row.cells.as_ref().clone() });
         }
         for key in deletes {
             self.remove(key, undo)?;

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use tokio_postgres::error::SqlState;
 
 use super::args::{Arg, cell};
+use super::bold::{self, Begun};
 use super::link::{Link, Ready, Session, Trouble};
 use crate::commit::{ABSENT, Answered, Change, Commit, Committed, replay};
 use crate::lease::{LeaseAct, LeaseWrite};
@@ -28,7 +29,7 @@ pub(super) const MARK: &str = "INSERT INTO batches VALUES ($1, \
 pub(super) enum Broken {
     /// A decision breaks a rule of the database; nothing of the batch was done.
     Rule(Refusal),
-    /// A row appeared that was not there when it was looked for; nothing of the batch was done.
+    /// A row is not as it was taken to be; nothing of the batch was done.
     Raced,
     /// Something else; nothing of the batch was done.
     Trouble(Trouble),
@@ -49,24 +50,43 @@ pub(super) struct Statement {
     args: Vec<Arg>,
 }
 
-/// Commits decisions in one transaction.
+/// Commits decisions in one transaction: in one go, or with care if something stands against it.
 pub(super) async fn commit(link: &Link, commits: &[&Commit]) -> Result<Vec<Committed>, Broken> {
     let client = link.client().await?;
-    let (begun, known) = tokio::join!(client.batch_execute(link.begin()), lock(&client, commits));
+    if bold::can(commits)
+        && let Some(answers) = bold::commit(link, &client, commits, Begun::No).await?
+    {
+        return Ok(answers);
+    }
+    let (begun, known) =
+        tokio::join!(client.batch_execute(link.begin_to_write()), lock(&client, commits));
     begun.map_err(Trouble::from)?;
     match known {
-        Ok(known) => finish(&client, commits, known).await,
-        Err(trouble) => {
-            let _ = client.batch_execute("ROLLBACK").await;
-            Err(trouble.into())
-        }
+        Ok(known) => finish(link, &client, commits, known).await,
+        Err(trouble) => Link::close(&client, Err(trouble)).await.map_err(Broken::from),
+    }
+}
+
+/// Commits decisions in a transaction that is begun already.
+pub(super) async fn commit_begun(
+    link: &Link,
+    client: &Session,
+    commits: &[&Commit],
+) -> Result<Vec<Committed>, Broken> {
+    if bold::can(commits) {
+        let answers = bold::commit(link, client, commits, Begun::Yes).await?;
+        return answers.ok_or(Broken::Raced);
+    }
+    match lock(client, commits).await {
+        Ok(known) => finish(link, client, commits, known).await,
+        Err(trouble) => Link::close(client, Err(trouble)).await.map_err(Broken::from),
     }
 }
 
 /// What the database said about everything that the decisions read.
 pub(super) struct Known {
-    revisions: HashMap<Key, Revision>,
-    requests: HashMap<(String, String), Answered>,
+    pub(super) revisions: HashMap<Key, Revision>,
+    pub(super) requests: HashMap<(String, String), Answered>,
 }
 
 /// Locks every row that a decision read or changes, table by table in order.
@@ -137,7 +157,7 @@ pub(super) fn key_arrays<'a>(
     (table.many.matches.clone(), key_args(table, keys))
 }
 
-fn key_args<'a>(table: &Table, keys: impl Iterator<Item = &'a Key> + Clone) -> Vec<Arg> {
+pub(super) fn key_args<'a>(table: &Table, keys: impl Iterator<Item = &'a Key> + Clone) -> Vec<Arg> {
     let column = |index: usize| {
         Arg::column(table.columns[index].kind, keys.clone().map(|key| &key.cells[index]))
     };
@@ -169,15 +189,15 @@ fn answers(rows: Vec<tokio_postgres::Row>) -> Result<HashMap<(String, String), A
 
 /// What is left to write of all decisions that are done.
 #[derive(Default)]
-struct Left<'a> {
+pub(super) struct Left<'a> {
     /// The first revision, and the last value with its revision.
-    rows: BTreeMap<Key, (Revision, Option<&'a Row>, Revision)>,
+    pub(super) rows: BTreeMap<Key, (Revision, Option<&'a Row>, Revision)>,
     leases: Vec<&'a LeaseWrite>,
     done: Vec<&'a Commit>,
 }
 
 /// Judges each decision by what is known, as if they had come one after the other.
-fn judge<'a>(commits: &[&'a Commit], mut known: Known) -> (Vec<Committed>, Left<'a>) {
+pub(super) fn judge<'a>(commits: &[&'a Commit], known: &mut Known) -> (Vec<Committed>, Left<'a>) {
     let mut left = Left::default();
     let mut answers = Vec::with_capacity(commits.len());
     for commit in commits {
@@ -197,7 +217,7 @@ fn judge<'a>(commits: &[&'a Commit], mut known: Known) -> (Vec<Committed>, Left<
             answers.push(Committed::Overtaken(stale));
             continue;
         }
-        left.take(commit, &mut known);
+        left.take(commit, known);
         answers.push(Committed::Done);
     }
     (answers, left)
@@ -229,40 +249,77 @@ impl<'a> Left<'a> {
 }
 
 /// Judges, writes and commits; the transaction is begun and everything that was read is locked.
-pub(super) async fn finish(
+async fn finish(
+    link: &Link,
     client: &Session,
     commits: &[&Commit],
-    known: Known,
+    mut known: Known,
 ) -> Result<Vec<Committed>, Broken> {
-    let (answers, left) = judge(commits, known);
+    let (answers, left) = judge(commits, &mut known);
     if left.done.is_empty() {
         client.batch_execute("ROLLBACK").await.map_err(Trouble::from)?;
         return Ok(answers);
     }
+    match write(link, client, BTreeMap::new(), &left, Begun::Yes).await? {
+        Written::Durable => Ok(answers),
+        Written::Unknown(batch) => Err(Broken::Unknown(batch, answers)),
+    }
+}
+
+/// What became of a transaction whose statements were all accepted.
+pub(super) enum Written {
+    Durable,
+    /// The connection was lost at COMMIT; this is the batch's own row.
+    Unknown(String),
+}
+
+/// Writes what is left of all decisions and commits. All of it goes out at once, table by table,
+/// what makes sure of a table's rows first.
+pub(super) async fn write(
+    link: &Link,
+    client: &Session,
+    guards: BTreeMap<usize, Statement>,
+    left: &Left<'_>,
+    begun: Begun,
+) -> Result<Written, Broken> {
     let batch = format!("{:032x}", draw());
-    let mut statements = rows(&left);
-    statements.extend(leases(&left));
+    let mut statements = rows(left, guards);
+    statements.extend(leases(left));
     statements.extend(super::group::appended(&left.done));
     statements.push(Statement::new(MARK, vec![Arg::text(&batch)]));
     let statements: Vec<&Statement> = statements.iter().collect();
-    let ready = match ready_all(client, &statements).await {
-        Ok(ready) => ready,
-        Err(trouble) => return Link::close(client, Err(trouble)).await.map_err(Broken::from),
+    let ready = match (ready_all(client, &statements).await, begun) {
+        (Ok(ready), _) => ready,
+        (Err(trouble), Begun::No) => return Err(trouble.into()),
+        (Err(trouble), Begun::Yes) => {
+            return Link::close(client, Err(trouble)).await.map_err(Broken::from);
+        }
+    };
+    let begin = async {
+        match begun {
+            Begun::Yes => Ok(()),
+            Begun::No => client.batch_execute(link.begin_to_write()).await,
+        }
     };
     let written =
         join_all(statements.iter().zip(&ready).map(|(one, ready)| async move {
             client.execute_ready(ready, &one.sql, &one.args).await
         }));
-    // All of it goes out at once; COMMIT of a transaction that failed is a rollback.
-    let (written, committed) = tokio::join!(written, client.batch_execute("COMMIT"));
+    // COMMIT of a transaction that failed is a rollback.
+    let (begun, written, committed) = tokio::join!(begin, written, client.batch_execute("COMMIT"));
+    if let Err(error) = begun
+        && error.as_db_error().is_some()
+    {
+        return Err(Trouble::from(error).into());
+    }
     let failed = written.into_iter().find_map(Result::err);
     if let Some(error) = failed.filter(|error| error.as_db_error().is_some()) {
-        return Err(broken(error, commits));
+        return Err(broken(error, &left.done));
     }
-    // Where an answer stopped coming, COMMIT was sent all the same.
+    // Where an answer stopped coming, be it the first one, COMMIT was sent all the same.
     match committed.map_err(Trouble::from) {
-        Ok(()) => Ok(answers),
-        Err(Trouble::Lost(_)) => Err(Broken::Unknown(batch, answers)),
+        Ok(()) => Ok(Written::Durable),
+        Err(Trouble::Lost(_)) => Ok(Written::Unknown(batch)),
         Err(trouble) => Err(trouble.into()),
     }
 }
@@ -273,6 +330,9 @@ fn broken(error: tokio_postgres::Error, commits: &[&Commit]) -> Broken {
     let state = why.code();
     let named = why.constraint().unwrap_or_default();
     let table = why.table().unwrap_or_default().to_owned();
+    if *state == SqlState::DIVISION_BY_ZERO {
+        return Broken::Raced;
+    }
     let sense = [
         SqlState::CHECK_VIOLATION,
         SqlState::NOT_NULL_VIOLATION,
@@ -303,22 +363,24 @@ fn broken(error: tokio_postgres::Error, commits: &[&Commit]) -> Broken {
 
 /// Rows that are referred to are written first and removed last; rows that give way to new ones,
 /// such as an attempt that ends, are written before those.
-fn rows(left: &Left<'_>) -> Vec<Statement> {
-    let mut updates: BTreeMap<usize, Vec<(&Row, Revision)>> = BTreeMap::new();
-    let mut inserts: BTreeMap<usize, Vec<(&Row, Revision)>> = BTreeMap::new();
+fn rows(left: &Left<'_>, mut guards: BTreeMap<usize, Statement>) -> Vec<Statement> {
+    let mut updates: BTreeMap<usize, Vec<Put<'_>>> = BTreeMap::new();
+    let mut inserts: BTreeMap<usize, Vec<Put<'_>>> = BTreeMap::new();
     let mut deletes: BTreeMap<usize, Vec<&Key>> = BTreeMap::new();
     for (key, (first, row, last)) in &left.rows {
         let rank = key.table.rank;
         match (row, *first == ABSENT) {
-            (Some(row), true) => inserts.entry(rank).or_default().push((row, *last)),
-            (Some(row), false) => updates.entry(rank).or_default().push((row, *last)),
+            (Some(row), true) => inserts.entry(rank).or_default().push((row, *first, *last)),
+            (Some(row), false) => updates.entry(rank).or_default().push((row, *first, *last)),
             (None, false) => deletes.entry(rank).or_default().push(key),
             (None, true) => {}
         }
     }
     let mut statements = Vec::new();
-    let ranks: BTreeSet<usize> = updates.keys().chain(inserts.keys()).copied().collect();
+    let ranks = updates.keys().chain(inserts.keys()).chain(guards.keys());
+    let ranks: BTreeSet<usize> = ranks.copied().collect();
     for rank in ranks {
+        statements.extend(guards.remove(&rank));
         statements.extend(updates.get(&rank).map(|rows| write_many(rows, Write::Update)));
         statements.extend(inserts.get(&rank).map(|rows| write_many(rows, Write::Insert)));
     }
@@ -344,19 +406,27 @@ enum Write {
     Update,
 }
 
-fn write_many(rows: &[(&Row, Revision)], write: Write) -> Statement {
+/// A row to be written: the revision that it comes in the place of, and its own.
+type Put<'a> = (&'a Row, Revision, Revision);
+
+fn write_many(rows: &[Put<'_>], write: Write) -> Statement {
     let table = rows[0].0.table;
-    let mut args = Vec::with_capacity(table.columns.len() + 1);
+    let mut args = Vec::with_capacity(table.columns.len() + 3);
     for (index, column) in table.columns.iter().enumerate() {
-        args.push(Arg::column(column.kind, rows.iter().map(|(row, _)| &row.cells[index])));
+        args.push(Arg::column(column.kind, rows.iter().map(|(row, ..)| &row.cells[index])));
     }
-    let revision = |revision: Revision| Some(i64::try_from(revision.0).unwrap_or(i64::MAX));
-    args.push(Arg::Ints(rows.iter().map(|(_, last)| revision(*last)).collect()));
-    let sql = match write {
-        Write::Insert => &table.many.insert,
-        Write::Update => &table.many.update,
-    };
-    Statement::new(sql, args)
+    args.push(Arg::Ints(rows.iter().map(|(_, _, last)| Some(int(*last))).collect()));
+    if write == Write::Insert {
+        return Statement::new(&table.many.insert, args);
+    }
+    args.push(Arg::Ints(rows.iter().map(|(_, first, _)| Some(int(*first))).collect()));
+    args.push(Arg::int(i64::try_from(rows.len()).unwrap_or(i64::MAX)));
+    Statement::new(&table.many.update, args)
+}
+
+/// A revision as a column.
+pub(super) fn int(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
 
 /// Leases in rounds, so that no round names a holder twice.
@@ -415,6 +485,10 @@ fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
         let sql = "INSERT INTO leases AS l
             SELECT v.*, v.until, 1 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],
                 $5::text[], $6::bigint[]) AS v(kind, subject, number, fence, mode, until)
+            WHERE (SELECT l.open = 1 AND l.fence = v.fence AND l.mode = v.mode
+                    AND l.until >= v.until FROM leases l
+                WHERE l.kind = v.kind AND l.subject = v.subject AND l.number = v.number)
+                IS NOT TRUE
             ON CONFLICT (kind, subject, number) DO UPDATE SET
                 until = CASE WHEN l.fence = excluded.fence AND l.mode = excluded.mode
                     THEN greatest(l.until, excluded.until) ELSE excluded.until END,
@@ -423,10 +497,14 @@ fn lease_round(round: &[&LeaseWrite]) -> Vec<Statement> {
                 OR l.until < excluded.until";
         statements.push(Statement::new(sql, args));
     }
-    let closes = "UPDATE leases SET open = 0 WHERE open = 1 AND (kind, subject, number) IN
-        (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
-    let drops = "DELETE FROM leases WHERE (kind, subject, number) IN
-        (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
+    let closes = "UPDATE leases SET open = 0
+        WHERE open = 1 AND kind = ANY($1::text[]) AND subject = ANY($2::text[])
+            AND (kind, subject, number) IN
+            (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
+    let drops = "DELETE FROM leases
+        WHERE kind = ANY($1::text[]) AND subject = ANY($2::text[])
+            AND (kind, subject, number) IN
+            (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]))";
     for (act, sql) in [(LeaseAct::Close, closes), (LeaseAct::Drop, drops)] {
         let holders: Vec<_> =
             round.iter().filter(|write| write.act == act).map(|one| one.holder.columns()).collect();

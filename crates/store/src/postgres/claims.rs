@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::args::{Arg, raw};
 use super::batch::{self, Broken};
+use super::group::Company;
 use super::link::{Link, Session, Trouble, patiently};
 use super::{group, misc};
 use crate::claim::{Claim, ClaimAsk, Decide, Entry, Judged, Related, SLACK, merge};
@@ -40,16 +41,14 @@ impl Claimers {
     pub(super) fn start(link: Arc<Link>, bell: Arc<Notify>) -> Self {
         let (queue, asked) = mpsc::channel(4_096);
         let asked = Arc::new(Mutex::new(asked));
+        let company = Arc::new(Company::default());
         let mut tasks = JoinSet::new();
         for _ in 0..CLAIMERS {
             let (link, asked, bell) = (Arc::clone(&link), Arc::clone(&asked), Arc::clone(&bell));
+            let company = Arc::clone(&company);
             tasks.spawn(async move {
-                loop {
-                    let mut group = Vec::new();
-                    if asked.lock().await.recv_many(&mut group, GROUP).await == 0 {
-                        return;
-                    }
-                    serve(&link, group).await;
+                while let Some(group) = gather(&asked, &company).await {
+                    company.under_way(serve(&link, group)).await;
                     bell.notify_one();
                 }
             });
@@ -62,6 +61,18 @@ impl Claimers {
         self.queue.send(Asked { ask, decide, tell }).await.map_err(|_| Failure::Closed)?;
         told.await.map_err(|_| Failure::Closed)?
     }
+}
+
+/// The first claim that waits, and whatever else does.
+async fn gather(asked: &Mutex<mpsc::Receiver<Asked>>, company: &Company) -> Option<Vec<Asked>> {
+    let mut asked = asked.lock().await;
+    let mut group = vec![asked.recv().await?];
+    company.gather().await;
+    while group.len() < GROUP {
+        let Ok(one) = asked.try_recv() else { break };
+        group.push(one);
+    }
+    Some(group)
 }
 
 async fn serve(link: &Link, group: Vec<Asked>) {
@@ -105,7 +116,8 @@ async fn turn(
     group: &[Asked],
 ) -> Result<(Vec<Judged>, Result<Vec<Committed>, Broken>), Trouble> {
     let client = link.client().await?;
-    let (begun, heads) = tokio::join!(client.batch_execute(link.begin()), heads(&client, group));
+    let (begun, heads) =
+        tokio::join!(client.batch_execute(link.begin_to_write()), heads(&client, group));
     begun?;
     let judged = match heads {
         Ok(rows) => judge(&client, &rows, group).await,
@@ -119,11 +131,8 @@ async fn turn(
         }
     };
     let commits: Vec<&Commit> = judged.iter().flat_map(|one| &one.commits).collect();
-    let known = match batch::lock(&client, &commits).await {
-        Ok(known) => known,
-        Err(trouble) => return Link::close(&client, Err(trouble)).await,
-    };
-    match batch::finish(&client, &commits, known).await {
+    // What was just read is hardly ever changed by now; if it is, revisions tell.
+    match batch::commit_begun(link, &client, &commits).await {
         Ok(answers) => Ok((judged, Ok(answers))),
         Err(Broken::Trouble(trouble)) => Err(trouble),
         Err(broken) => Ok((judged, Err(broken))),

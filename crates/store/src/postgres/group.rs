@@ -4,6 +4,7 @@
 //! is being written. If a batch breaks a rule, its decisions are tried one by one: the one that
 //! breaks it is refused, the others are done.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,10 +23,36 @@ const BATCH: usize = 512;
 /// So many transactions at once. What a transaction costs is mostly its statements, not its rows:
 /// few large ones are better than many small ones. The second one works while the first is synced.
 const COMMITTERS: usize = 2;
-/// Whoever finds another transaction under way waits for company. A caller alone never waits.
-const LINGER: Duration = Duration::from_millis(1);
+/// Whoever finds another transaction under way waits for company: until that one is done, but no
+/// longer than this, because while it is synced there is time to work. A caller alone never waits.
+const LINGER: Duration = Duration::from_millis(4);
 /// A decision that finds a row where there was none looks again, at most so often.
 const RACES: usize = 5;
+
+/// Which transactions of one kind are under way.
+#[derive(Default)]
+pub(super) struct Company {
+    busy: AtomicUsize,
+    over: Notify,
+}
+
+impl Company {
+    /// Waits for company if there is something under way.
+    pub(super) async fn gather(&self) {
+        let over = self.over.notified();
+        if self.busy.load(Ordering::SeqCst) > 0 {
+            let _ = tokio::time::timeout(LINGER, over).await;
+        }
+    }
+
+    /// A transaction is under way until `work` is done.
+    pub(super) async fn under_way(&self, work: impl Future<Output = ()>) {
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        work.await;
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+        self.over.notify_waiters();
+    }
+}
 
 struct Job {
     commits: Vec<Commit>,
@@ -42,16 +69,14 @@ impl Committers {
     pub(super) fn start(link: Arc<Link>, bell: Arc<Notify>) -> Self {
         let (queue, jobs) = mpsc::channel(4_096);
         let jobs = Arc::new(Mutex::new(jobs));
-        let busy = Arc::new(AtomicUsize::new(0));
+        let company = Arc::new(Company::default());
         let mut tasks = JoinSet::new();
         for _ in 0..COMMITTERS {
             let (link, jobs, bell) = (Arc::clone(&link), Arc::clone(&jobs), Arc::clone(&bell));
-            let busy = Arc::clone(&busy);
+            let company = Arc::clone(&company);
             tasks.spawn(async move {
-                while let Some(group) = gather(&jobs, &busy).await {
-                    busy.fetch_add(1, Ordering::SeqCst);
-                    serve(&link, group).await;
-                    busy.fetch_sub(1, Ordering::SeqCst);
+                while let Some(group) = gather(&jobs, &company).await {
+                    company.under_way(serve(&link, group)).await;
                     bell.notify_one();
                 }
             });
@@ -67,12 +92,10 @@ impl Committers {
 }
 
 /// The first job that waits, and whatever else does.
-async fn gather(jobs: &Mutex<mpsc::Receiver<Job>>, busy: &AtomicUsize) -> Option<Vec<Job>> {
+async fn gather(jobs: &Mutex<mpsc::Receiver<Job>>, company: &Company) -> Option<Vec<Job>> {
     let mut jobs = jobs.lock().await;
     let first = jobs.recv().await?;
-    if busy.load(Ordering::SeqCst) > 0 {
-        tokio::time::sleep(LINGER).await;
-    }
+    company.gather().await;
     let mut count = first.commits.len();
     let mut group = vec![first];
     while count < BATCH {

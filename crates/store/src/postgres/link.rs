@@ -21,6 +21,7 @@ pub(super) struct Link {
     config: Config,
     connector: MakeRustlsConnect,
     begin: String,
+    begin_to_write: String,
     /// Whether sessions are our own, so that something can be kept in them.
     own: bool,
     pub(super) options: PostgresOptions,
@@ -154,7 +155,8 @@ impl Link {
             .map(|(name, value)| format!("SET LOCAL {name} = {value}"))
             .collect();
         let begin = format!("{BEGIN}; {}", set.join("; "));
-        Ok(Self { pool, config, connector, begin, own: false, options })
+        let begin_to_write = begin.clone();
+        Ok(Self { pool, config, connector, begin, begin_to_write, own: false, options })
     }
 
     /// Finds out whether sessions are our own, and makes use of it if they are.
@@ -175,6 +177,7 @@ impl Link {
         config.options(&words);
         self.pool = pool(&config, &self.connector, &self.options)?;
         self.begin = BEGIN.to_owned();
+        self.begin_to_write = format!("{BEGIN}; {KEPT_PLANS}");
         Ok(())
     }
 
@@ -201,6 +204,12 @@ impl Link {
     /// What begins a transaction.
     pub(super) fn begin(&self) -> &str {
         &self.begin
+    }
+
+    /// What begins a transaction of statements that are each bounded by their arrays or by the
+    /// order of an index.
+    pub(super) fn begin_to_write(&self) -> &str {
+        &self.begin_to_write
     }
 
     /// Patience for one call.
@@ -239,6 +248,14 @@ impl Link {
 
 /// What begins a transaction, besides its settings.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// Planning a statement costs as much as running it on twenty rows. A plan can be kept if it cannot
+/// be a bad one, whatever became of the tables since it was made: if it reaches every table through
+/// the array or the index that the statement names, takes what it orders in the index's order, and
+/// does not compare every row of one array with every row of another.
+const KEPT_PLANS: &str = "SET LOCAL plan_cache_mode = force_generic_plan; \
+    SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
+    SET LOCAL enable_nestloop = off";
 
 /// What every transaction runs under. Every statement goes by a key or an index: a table that was
 /// never analysed must not tempt the planner to read it whole, nor to compile what runs once. Plans

@@ -89,7 +89,7 @@ async fn sequence(
         let _ = tokio::time::timeout(pause, bell.notified()).await;
         // A database that is away is tried again with the next round.
         let moved = match link.client().await {
-            Ok(client) => number(&client, link.begin(), &name).await,
+            Ok(client) => number(&client, link.begin_to_write(), &name).await,
             Err(trouble) => Err(trouble),
         };
         pause = match moved {
@@ -134,7 +134,9 @@ async fn number(client: &Session, begin: &str, name: &str) -> Result<Moved, Trou
                 NOT BETWEEN 0 AND $2)";
     let work = "WITH moved AS (
             DELETE FROM event_inbox WHERE EXISTS (SELECT 1 FROM sequencer WHERE holder = $1)
-                AND id IN (SELECT id FROM event_inbox ORDER BY id LIMIT $2)
+                AND id <= coalesce(
+                    (SELECT id FROM event_inbox ORDER BY id OFFSET $2 - 1 LIMIT 1),
+                    9223372036854775807)
             RETURNING id, task, revision, attempt, session, workflow, kind, body, at),
         put AS (
             INSERT INTO events (number, task, revision, attempt, session, workflow, kind, body, at)

@@ -1,13 +1,10 @@
 //! Applying one decision: guarded writes between two savepoint marks.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use belay_kernel::Revision;
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{params, params_from_iter};
 
-use super::reader::Found;
-use super::threads::{Care, Stopped, run};
+use super::desk::{Desk, Seen, Which};
+use super::threads::{Care, Stopped};
 use super::{failure, reader};
 use crate::cell::Cell;
 use crate::commit::{ABSENT, Change, Commit, Committed, replay};
@@ -34,18 +31,18 @@ impl From<Failure> for Stop {
 
 /// Commits one decision, as part of a group: all of it, or nothing of it.
 pub(super) fn commit(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     commit: &Commit,
     care: Care,
 ) -> Result<Committed, Stopped> {
-    let before = connection.total_changes();
+    let before = desk.connection.total_changes();
     if care == Care::Careful {
-        run(connection, "SAVEPOINT decision")?;
+        desk.run("SAVEPOINT decision")?;
     }
-    let stopped = match write(connection, commit) {
+    let stopped = match write(desk, commit) {
         Ok(()) => {
             if care == Care::Careful {
-                run(connection, "RELEASE decision")?;
+                desk.run("RELEASE decision")?;
             }
             return Ok(Committed::Done);
         }
@@ -55,50 +52,51 @@ pub(super) fn commit(
         return Err(why.into());
     }
     match care {
-        Care::Bold if connection.total_changes() != before => return Err(Stopped::Again),
+        Care::Bold if desk.connection.total_changes() != before => return Err(Stopped::Again),
         Care::Bold => {}
         Care::Careful => {
-            run(connection, "ROLLBACK TO decision")?;
-            run(connection, "RELEASE decision")?;
+            desk.forget_all();
+            desk.run("ROLLBACK TO decision")?;
+            desk.run("RELEASE decision")?;
         }
     }
     match stopped {
-        Stop::Overtaken => Ok(Committed::Overtaken(stale(connection, commit)?)),
+        Stop::Overtaken => Ok(Committed::Overtaken(stale(desk, commit)?)),
         Stop::Answer(answer) => Ok(answer),
         Stop::Failed(why) => Err(why.into()),
     }
 }
 
 /// The rows that are not at the revision which the decision expected.
-fn stale(connection: &Connection, commit: &Commit) -> Result<Vec<Key>, Failure> {
+fn stale(desk: &mut Desk<'_>, commit: &Commit) -> Result<Vec<Key>, Failure> {
     let read = commit.expect.iter().map(|(key, expected)| (key.clone(), *expected));
     let changed = commit.changes.iter().map(|(change, expected)| (change.key(), *expected));
     let mut stale = Vec::new();
     for (key, expected) in read.chain(changed) {
-        if reader::revision(connection, key.table, &key.cells)? != expected {
+        if desk.revision(&key)? != expected {
             stale.push(key);
         }
     }
     Ok(stale)
 }
 
-fn write(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
+fn write(desk: &mut Desk<'_>, commit: &Commit) -> Result<(), Stop> {
     if let Some(request) = &commit.request {
-        let before = reader::answered(connection, &request.principal, &request.key)?;
+        let before = reader::answered(desk.connection, &request.principal, &request.key)?;
         if let Some(before) = before {
             return Err(Stop::Answer(replay(request, before)));
         }
     }
     for (key, expected) in &commit.expect {
-        if reader::revision(connection, key.table, &key.cells)? != *expected {
+        if desk.revision(key)? != *expected {
             return Err(Stop::Overtaken);
         }
     }
-    write_rows(connection, commit)?;
+    write_rows(desk, commit)?;
     for lease in &commit.leases {
-        write_lease(connection, lease)?;
+        write_lease(desk, lease)?;
     }
-    append(connection, commit).map_err(Stop::Failed)
+    append(desk, commit).map_err(Stop::Failed)
 }
 
 /// A row to be written, and the one in whose place it comes; none if it is new.
@@ -107,9 +105,26 @@ struct Put<'a> {
     found: Option<Found>,
 }
 
+/// The row in whose place another comes.
+struct Found {
+    revision: Revision,
+    /// Which columns are different, as bits.
+    changed: u64,
+    /// Where it is in the file.
+    place: i64,
+}
+
+impl Found {
+    fn beside(row: &Row, seen: &Seen) -> Self {
+        let both = row.cells.iter().zip(seen.cells.iter()).enumerate();
+        let changed = both.fold(0, |bits, (at, (new, old))| bits | u64::from(new != old) << at);
+        Self { revision: seen.revision, changed, place: seen.place }
+    }
+}
+
 /// Rows that are referred to are written first and removed last. What is stale is found before
 /// anything is written.
-fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
+fn write_rows(desk: &mut Desk<'_>, commit: &Commit) -> Result<(), Stop> {
     let mut puts: Vec<Put<'_>> = Vec::with_capacity(commit.changes.len());
     let mut deletes: Vec<(&Key, Revision)> = Vec::new();
     for (change, expected) in &commit.changes {
@@ -117,9 +132,8 @@ fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
         match change {
             Change::Put(row) if expected == ABSENT => puts.push(Put { row, found: None }),
             Change::Put(row) => {
-                let found = reader::compare(connection, row.table, &row.cells)?;
-                let found = found.filter(|found| found.revision == expected);
-                let found = Some(found.ok_or(Stop::Overtaken)?);
+                let seen = desk.stored(&row.key())?.filter(|seen| seen.revision == expected);
+                let found = Some(Found::beside(row, &seen.ok_or(Stop::Overtaken)?));
                 puts.push(Put { row, found });
             }
             Change::Delete(key) => deletes.push((key, expected)),
@@ -128,18 +142,21 @@ fn write_rows(connection: &Connection, commit: &Commit) -> Result<(), Stop> {
     puts.sort_by_key(|put| put.row.table.rank);
     deletes.sort_by_key(|(key, _)| std::cmp::Reverse(key.table.rank));
     for one in puts {
-        put(connection, &one)?;
-        if let Some(lease) = &one.row.lease {
-            write_lease(connection, lease)?;
+        put(desk, &one)?;
+        let changed = one.found.map_or(u64::MAX, |found| found.changed);
+        if let Some(lease) = &one.row.lease
+            && changed & one.row.table.lease_bits != 0
+        {
+            write_lease(desk, lease)?;
         }
     }
     for (key, expected) in deletes {
-        delete(connection, key, expected)?;
+        delete(desk, key, expected)?;
     }
     Ok(())
 }
 
-fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
+fn put(desk: &mut Desk<'_>, put: &Put<'_>) -> Result<(), Stop> {
     let Put { row, found } = put;
     let table = row.table;
     let int = |revision: Revision| Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX));
@@ -147,57 +164,56 @@ fn put(connection: &Connection, put: &Put<'_>) -> Result<(), Stop> {
         None => {
             let first = int(ABSENT.next());
             let values = row.cells.iter().chain(std::iter::once(&first));
-            let statement = connection.prepare_cached(&table.sql.insert);
-            statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+            desk.of(table, Which::Insert)?.execute(params_from_iter(values))
         }
         Some(Found { revision, changed, place }) => {
             let guard = [int(revision.next()), Cell::Int(*place), int(*revision)];
             let values = row.cells.iter().enumerate().filter(|(at, _)| changed & (1 << at) != 0);
             let values = values.map(|(_, cell)| cell).chain(&guard);
-            let statement = connection.prepare_cached(&update_sql(table, *changed));
-            statement.and_then(|mut statement| statement.execute(params_from_iter(values)))
+            desk.of(table, Which::Update(*changed))?.execute(params_from_iter(values))
         }
     };
     match written {
-        Ok(1) => Ok(()),
-        Ok(_) => Err(Stop::Overtaken),
+        Ok(1) => {
+            let (revision, place) = match found {
+                None => (ABSENT, desk.connection.last_insert_rowid()),
+                Some(found) => (found.revision, found.place),
+            };
+            desk.wrote(row, revision.next(), place);
+            Ok(())
+        }
+        Ok(_) => {
+            // The file is not as it is remembered: whoever wrote it did not keep to the revisions.
+            desk.forget(&row.key());
+            Err(Stop::Overtaken)
+        }
         Err(error) => {
             // A row that is there already may break another rule too; that it is there comes first.
-            let key = &row.cells[..table.key];
-            let taken = found.is_none() && reader::revision(connection, table, key)? != ABSENT;
+            let taken = found.is_none() && desk.revision(&row.key())? != ABSENT;
             if taken { Err(Stop::Overtaken) } else { Err(refused(table, error)) }
         }
     }
 }
 
-/// The text of an update by the table and the columns that change; a task's life has a handful.
-fn update_sql(table: &Table, changed: u64) -> Arc<str> {
-    static MADE: Mutex<BTreeMap<(usize, u64), Arc<str>>> = Mutex::new(BTreeMap::new());
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let text =
-        made.entry((table.rank, changed)).or_insert_with(|| table.update_sql(changed).into());
-    Arc::clone(text)
-}
-
-fn delete(connection: &Connection, key: &Key, expected: Revision) -> Result<(), Stop> {
+fn delete(desk: &mut Desk<'_>, key: &Key, expected: Revision) -> Result<(), Stop> {
     let table = key.table;
     let revision = Cell::Int(i64::try_from(expected.0).unwrap_or(i64::MAX));
     let values = key.cells.iter().chain(std::iter::once(&revision));
-    let statement = connection.prepare_cached(&table.sql.delete);
-    let deleted = statement.and_then(|mut one| one.execute(params_from_iter(values)));
+    let deleted = desk.of(table, Which::Delete)?.execute(params_from_iter(values));
+    // What hangs on it goes with it.
+    desk.forget_all();
     match deleted {
-        Ok(1) => Ok(drop_leases(connection, key)?),
+        Ok(1) => Ok(drop_leases(desk, key)?),
         Ok(_) => Err(Stop::Overtaken),
         Err(error) => Err(refused(table, error)),
     }
 }
 
 /// Leases that hang on a removed row go with it.
-fn drop_leases(connection: &Connection, key: &Key) -> Result<(), Failure> {
+fn drop_leases(desk: &mut Desk<'_>, key: &Key) -> Result<(), Failure> {
     let Some(kind) = key.table.lease_kind() else { return Ok(()) };
     let sql = "DELETE FROM leases WHERE kind = ?1 AND subject = ?2";
-    let mut statement = connection.prepare_cached(sql).map_err(failure)?;
-    statement.execute(params![kind, key.cells[0]]).map(drop).map_err(failure)
+    desk.text(sql)?.execute(params![kind, key.cells[0]]).map(drop).map_err(failure)
 }
 
 /// Which rule a write broke, by SQLite's codes. A key that is taken means that someone was faster.
@@ -218,10 +234,9 @@ fn refused(table: &Table, error: rusqlite::Error) -> Stop {
     Stop::Answer(Committed::Refused(Refusal::Rule { table, rule }))
 }
 
-fn write_lease(connection: &Connection, write: &LeaseWrite) -> Result<(), Failure> {
+fn write_lease(desk: &mut Desk<'_>, write: &LeaseWrite) -> Result<(), Failure> {
     let (kind, subject, number) = write.holder.columns();
-    let key = "kind = ?1 AND subject = ?2 AND number = ?3";
-    match &write.act {
+    let written = match &write.act {
         LeaseAct::Open { fence, mode, until } => {
             let sql = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, 1)
                 ON CONFLICT DO UPDATE SET
@@ -230,47 +245,27 @@ fn write_lease(connection: &Connection, write: &LeaseWrite) -> Result<(), Failur
                     fence = excluded.fence, mode = excluded.mode, open = 1
                 WHERE open = 0 OR fence <> excluded.fence OR mode <> excluded.mode
                     OR until < excluded.until";
-            let mut statement = connection.prepare_cached(sql).map_err(failure)?;
             let values = params![kind, subject, number, fence, mode, until.as_millis()];
-            statement.execute(values).map_err(failure)?;
+            desk.text(sql)?.execute(values)
         }
         LeaseAct::Close => {
-            let sql = format!("UPDATE leases SET open = 0 WHERE {key} AND open = 1");
-            let mut statement = connection.prepare_cached(&sql).map_err(failure)?;
-            statement.execute(params![kind, subject, number]).map_err(failure)?;
+            let sql = "UPDATE leases SET open = 0
+                WHERE kind = ?1 AND subject = ?2 AND number = ?3 AND open = 1";
+            desk.text(sql)?.execute(params![kind, subject, number])
         }
         LeaseAct::Drop => {
-            let sql = format!("DELETE FROM leases WHERE {key}");
-            let mut statement = connection.prepare_cached(&sql).map_err(failure)?;
-            statement.execute(params![kind, subject, number]).map_err(failure)?;
+            let sql = "DELETE FROM leases WHERE kind = ?1 AND subject = ?2 AND number = ?3";
+            desk.text(sql)?.execute(params![kind, subject, number])
         }
-    }
-    Ok(())
+    };
+    written.map(drop).map_err(failure)
 }
 
-/// Events, effects and the answer to the request.
-fn append(connection: &Connection, commit: &Commit) -> Result<(), Failure> {
-    let prepare = |sql| connection.prepare_cached(sql).map_err(failure);
-    let text = |id: &dyn std::fmt::Display| id.to_string();
-    for event in &commit.events {
-        let revision = i64::try_from(commit.revision_of(event.task).0).unwrap_or(i64::MAX);
-        let values = params![
-            event.task.as_ref().map(|id| text(id)),
-            revision,
-            event.attempt.map(|attempt| attempt.0),
-            event.session.as_ref().map(|id| text(id)),
-            event.workflow.as_ref().map(|id| text(id)),
-            event.kind,
-            event.body,
-            event.at.as_millis(),
-        ];
-        let sql = "INSERT INTO events (task, revision, attempt, session, workflow, kind, body, at)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-        prepare(sql)?.execute(values).map_err(failure)?;
-    }
+/// Effects, the answer to the request, and events, which are written with those of others.
+fn append(desk: &mut Desk<'_>, commit: &Commit) -> Result<(), Failure> {
     for effect in &commit.effects {
         let values = params![
-            effect.task.as_ref().map(|id| text(id)),
+            effect.task.map(|id| id.to_string()),
             effect.attempt.map(|attempt| attempt.0),
             effect.kind,
             effect.body,
@@ -278,14 +273,14 @@ fn append(connection: &Connection, commit: &Commit) -> Result<(), Failure> {
         ];
         let sql = "INSERT INTO effects (task, attempt, kind, body, due_at)
             VALUES (?1, ?2, ?3, ?4, ?5)";
-        prepare(sql)?.execute(values).map_err(failure)?;
+        desk.text(sql)?.execute(values).map_err(failure)?;
     }
     if let Some(request) = &commit.request {
         let (principal, key) = (&request.principal, &request.key);
         let (hash, answer, at) = (&request.body_hash, &request.answer, request.at.as_millis());
         let sql = "INSERT INTO requests VALUES (?1, ?2, ?3, ?4, ?5)";
         let values = params![principal, key, hash, answer, at];
-        prepare(sql)?.execute(values).map_err(failure)?;
+        desk.text(sql)?.execute(values).map_err(failure)?;
     }
-    Ok(())
+    commit.events.iter().try_for_each(|event| desk.event(event, commit.revision_of(event.task)))
 }

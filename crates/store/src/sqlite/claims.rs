@@ -3,8 +3,9 @@
 use belay_kernel::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::desk::Desk;
 use super::threads::{Care, Stopped};
-use super::{apply, failure, reader};
+use super::{apply, failure};
 use crate::cell::Cell;
 use crate::claim::{Candidate, Claim, ClaimAsk, Decide, Entry, Judged, Related, merge};
 use crate::refusal::Failure;
@@ -13,28 +14,28 @@ use crate::rows::TaskRow;
 
 /// Looks at the heads of the role's queues, judges, commits.
 pub(super) fn claim(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     ask: &ClaimAsk,
     decide: &Decide,
     care: Care,
 ) -> Result<Vec<Claim>, Stopped> {
-    let entries = merge(heads(connection, ask)?, ask);
-    let candidates = entries.into_iter().map(|entry| candidate(connection, entry));
+    let entries = merge(heads(desk, ask)?, ask);
+    let candidates = entries.into_iter().map(|entry| candidate(desk, entry));
     let judged = Judged::of(candidates.filter_map(Result::transpose), ask.limit, decide)?;
     let committed: Result<Vec<_>, _> =
-        judged.commits.iter().map(|commit| apply::commit(connection, commit, care)).collect();
+        judged.commits.iter().map(|commit| apply::commit(desk, commit, care)).collect();
     Ok(judged.answer(committed?))
 }
 
 /// A task with what its claim reads.
-fn candidate(connection: &Connection, entry: Entry) -> Result<Option<Candidate>, Failure> {
-    let key = [Cell::Text(entry.id)];
-    let Some(raw) = reader::row(connection, TaskRow::table(), &key)? else { return Ok(None) };
+fn candidate(desk: &mut Desk<'_>, entry: Entry) -> Result<Option<Candidate>, Failure> {
+    let key = Key { table: TaskRow::table(), cells: vec![Cell::Text(entry.id)] };
+    let Some(raw) = desk.row(&key)? else { return Ok(None) };
     let task = Stored::<TaskRow>::read(&raw)?;
     let related = Related::of(&task.row);
     let mut found = Vec::with_capacity(4);
     for key in related.keys() {
-        let row = reader::row(connection, key.table, &key.cells)?;
+        let row = desk.row(&key)?;
         found.push((key, row));
     }
     let find =
@@ -43,7 +44,7 @@ fn candidate(connection: &Connection, entry: Entry) -> Result<Option<Candidate>,
 }
 
 /// The oldest claimable tasks of each priority that is in use.
-fn heads(connection: &Connection, ask: &ClaimAsk) -> Result<Vec<Entry>, Failure> {
+fn heads(desk: &mut Desk<'_>, ask: &ClaimAsk) -> Result<Vec<Entry>, Failure> {
     let next = "SELECT max(priority) FROM tasks
         WHERE role = ?1 AND claim_at IS NOT NULL AND priority < ?2";
     let first = "SELECT max(priority) FROM tasks WHERE role = ?1 AND claim_at IS NOT NULL";
@@ -52,9 +53,9 @@ fn heads(connection: &Connection, ask: &ClaimAsk) -> Result<Vec<Entry>, Failure>
         ORDER BY claim_at, id LIMIT ?4";
     let look = i64::try_from(ask.look()).unwrap_or(i64::MAX);
     let mut heads = Vec::new();
-    let mut level = level(connection, first, params![ask.role])?;
+    let mut level = level(desk, first, params![ask.role])?;
     while let Some(priority) = level {
-        let mut statement = connection.prepare_cached(oldest).map_err(failure)?;
+        let statement = desk.text(oldest)?;
         let values = params![ask.role, priority, ask.now.as_millis(), look];
         let rows = statement.query_map(values, |row| {
             let claim_at = Timestamp::from_millis(row.get(0)?);
@@ -63,18 +64,17 @@ fn heads(connection: &Connection, ask: &ClaimAsk) -> Result<Vec<Entry>, Failure>
         for entry in rows.map_err(failure)? {
             heads.push(entry.map_err(failure)?);
         }
-        level = self::level(connection, next, params![ask.role, priority])?;
+        level = self::level(desk, next, params![ask.role, priority])?;
     }
     Ok(heads)
 }
 
 fn level(
-    connection: &Connection,
-    sql: &str,
+    desk: &mut Desk<'_>,
+    sql: &'static str,
     values: &[&dyn rusqlite::ToSql],
 ) -> Result<Option<i64>, Failure> {
-    let mut statement = connection.prepare_cached(sql).map_err(failure)?;
-    statement.query_row(values, |row| row.get(0)).map_err(failure)
+    desk.text(sql)?.query_row(values, |row| row.get(0)).map_err(failure)
 }
 
 /// The roles at the heads of whose queues something can be claimed.

@@ -3,6 +3,7 @@
 use belay_kernel::{AttemptNumber, Revision, Span, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 
+use super::desk::Desk;
 use super::failure;
 use crate::cell::{Cell, Kind};
 use crate::effect::{Effect, NewEffect, Settle, Settled};
@@ -35,11 +36,12 @@ pub(super) fn any_due(connection: &Connection, now: Timestamp) -> Result<bool, F
 
 /// Takes what is due, table by table, the earliest first.
 pub(super) fn take_due(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     now: Timestamp,
     hold: Span,
     limit: usize,
 ) -> Result<Vec<Due>, Failure> {
+    let connection = desk.connection;
     let mut found = Vec::new();
     for table in timed() {
         let sql = format!(
@@ -59,6 +61,7 @@ pub(super) fn take_due(
     found.sort();
     found.truncate(limit);
     for due in &found {
+        desk.forget(&due.key);
         let table = due.key.table;
         let sql = format!(
             "UPDATE {} SET due_at = ?{} WHERE {}",
@@ -85,7 +88,7 @@ fn key(table: &'static Table, row: &Row<'_>) -> rusqlite::Result<Key> {
 
 /// Sets when a row is due.
 pub(super) fn rearm(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     key: &Key,
     revision: Revision,
     due_at: Option<Timestamp>,
@@ -104,7 +107,8 @@ pub(super) fn rearm(
     let due = due_at.map_or(Cell::Null, |at| Cell::Int(at.as_millis()));
     let revision = Cell::Int(i64::try_from(revision.0).unwrap_or(i64::MAX));
     let values = key.cells.iter().chain([&due, &revision]);
-    let mut statement = connection.prepare_cached(&sql).map_err(failure)?;
+    desk.forget(key);
+    let mut statement = desk.connection.prepare_cached(&sql).map_err(failure)?;
     statement.execute(params_from_iter(values)).map(drop).map_err(failure)
 }
 
@@ -325,7 +329,9 @@ pub(super) fn settle_effects(
 }
 
 /// Forgets old events and answers.
-pub(super) fn prune(connection: &Connection, prune: Prune) -> Result<Pruned, Failure> {
+pub(super) fn prune(desk: &mut Desk<'_>, prune: Prune) -> Result<Pruned, Failure> {
+    desk.write_events()?;
+    let connection = desk.connection;
     let kept = "SELECT number FROM events WHERE at >= ?1 ORDER BY number LIMIT 1";
     let mut statement = connection.prepare_cached(kept).map_err(failure)?;
     let kept = statement.query_row(params![prune.events_before.as_millis()], |row| row.get(0));

@@ -23,7 +23,7 @@ impl ToSql for Cell {
 }
 
 /// The cells of one row, the revision last.
-fn raw(table: &Table, row: &rusqlite::Row<'_>) -> Result<RawRow, Failure> {
+pub(super) fn raw(table: &Table, row: &rusqlite::Row<'_>) -> Result<RawRow, Failure> {
     let count = table.columns.len();
     let mut cells = Vec::with_capacity(count);
     for index in 0..count {
@@ -51,64 +51,10 @@ pub(super) fn row(
     table: &Table,
     key: &[Cell],
 ) -> Result<Option<RawRow>, Failure> {
-    select(connection, table, key, &table.sql.select)
-}
-
-/// A row as it is stored, beside one that is to be in its place.
-pub(super) struct Found {
-    pub(super) revision: Revision,
-    /// Which columns are different, as bits.
-    pub(super) changed: u64,
-    /// Where it is in the file.
-    pub(super) place: i64,
-}
-
-/// The row with the key of `cells` as it is stored, without its lease, compared with `cells`.
-pub(super) fn compare(
-    connection: &Connection,
-    table: &Table,
-    cells: &[Cell],
-) -> Result<Option<Found>, Failure> {
-    let mut statement = connection.prepare_cached(&table.sql.stored).map_err(failure)?;
-    let mut rows = statement.query(params_from_iter(&cells[..table.key])).map_err(failure)?;
-    let Some(row) = rows.next().map_err(failure)? else { return Ok(None) };
-    let mut changed = 0;
-    for (index, cell) in cells.iter().enumerate().skip(table.key) {
-        let same = match (row.get_ref(index).map_err(failure)?, cell) {
-            (ValueRef::Null, Cell::Null) => true,
-            (ValueRef::Integer(stored), Cell::Int(number)) => stored == *number,
-            (ValueRef::Text(stored), Cell::Text(text)) => stored == text.as_bytes(),
-            _ => false,
-        };
-        changed |= u64::from(!same) << index;
-    }
-    let revision: i64 = row.get(cells.len()).map_err(failure)?;
-    let place = row.get(cells.len() + 1).map_err(failure)?;
-    Ok(Some(Found { revision: Revision(revision.unsigned_abs()), changed, place }))
-}
-
-fn select(
-    connection: &Connection,
-    table: &Table,
-    key: &[Cell],
-    sql: &str,
-) -> Result<Option<RawRow>, Failure> {
-    let mut statement = connection.prepare_cached(sql).map_err(failure)?;
+    let mut statement = connection.prepare_cached(&table.sql.select).map_err(failure)?;
     let mut rows = statement.query(params_from_iter(key)).map_err(failure)?;
     let found = rows.next().map_err(failure)?;
     found.map(|row| raw(table, row)).transpose()
-}
-
-/// The revision of the row with this key; 0 if there is none.
-pub(super) fn revision(
-    connection: &Connection,
-    table: &Table,
-    key: &[Cell],
-) -> Result<Revision, Failure> {
-    let mut statement = connection.prepare_cached(&table.sql.revision).map_err(failure)?;
-    let found = statement.query_row(params_from_iter(key), |row| row.get::<_, i64>(0));
-    let found = found.optional().map_err(failure)?;
-    Ok(Revision(found.unwrap_or(0).unsigned_abs()))
 }
 
 /// Rows by conditions, newest first.

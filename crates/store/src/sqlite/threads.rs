@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
+use super::desk::Desk;
 use super::log::Log;
 use super::{failure, file, misc};
 use crate::open::OpenError;
@@ -44,7 +45,7 @@ impl From<Failure> for Stopped {
 
 /// What is handed to the writer. It may be run more than once; the last time counts.
 trait Job: Send {
-    fn run(&mut self, connection: &Connection, care: Care) -> Result<(), Stopped>;
+    fn run(&mut self, desk: &mut Desk<'_>, care: Care) -> Result<(), Stopped>;
     /// Gives the answer, when it is known whether the group is durable.
     fn tell(self: Box<Self>, durable: Result<(), Failure>);
 }
@@ -59,10 +60,10 @@ struct Asked<T, W> {
 impl<T, W> Job for Asked<T, W>
 where
     T: Send,
-    W: Fn(&Connection, Care) -> Result<Result<T, Failure>, Stopped> + Send,
+    W: Fn(&mut Desk<'_>, Care) -> Result<Result<T, Failure>, Stopped> + Send,
 {
-    fn run(&mut self, connection: &Connection, care: Care) -> Result<(), Stopped> {
-        self.done = Some((self.work)(connection, care)?);
+    fn run(&mut self, desk: &mut Desk<'_>, care: Care) -> Result<(), Stopped> {
+        self.done = Some((self.work)(desk, care)?);
         Ok(())
     }
 
@@ -91,23 +92,23 @@ impl Writer {
     /// undone.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        work: impl Fn(&Connection) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&mut Desk<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.hand_in(move |connection, care| alone(connection, care, &work)).await
+        self.hand_in(move |desk, care| alone(desk, care, &work)).await
     }
 
     /// Runs `work`, which undoes its own decisions one by one where it must. If it fails all the
     /// same, the group is undone.
     pub(super) async fn run_decisions<T: Send + 'static>(
         &self,
-        work: impl Fn(&Connection, Care) -> Result<T, Stopped> + Send + 'static,
+        work: impl Fn(&mut Desk<'_>, Care) -> Result<T, Stopped> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.hand_in(move |connection, care| work(connection, care).map(Ok)).await
+        self.hand_in(move |desk, care| work(desk, care).map(Ok)).await
     }
 
     async fn hand_in<T: Send + 'static>(
         &self,
-        work: impl Fn(&Connection, Care) -> Result<Result<T, Failure>, Stopped> + Send + 'static,
+        work: impl Fn(&mut Desk<'_>, Care) -> Result<Result<T, Failure>, Stopped> + Send + 'static,
     ) -> Result<T, Failure> {
         let (tell, told) = oneshot::channel();
         let job = Box::new(Asked { work, done: None, tell });
@@ -128,29 +129,31 @@ impl Drop for Writer {
 
 /// Runs one job so that its failure undoes its own changes and no one else's.
 fn alone<T>(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     care: Care,
-    work: impl Fn(&Connection) -> Result<T, Failure>,
+    work: impl Fn(&mut Desk<'_>) -> Result<T, Failure>,
 ) -> Result<Result<T, Failure>, Stopped> {
+    let connection = desk.connection;
     if care == Care::Bold {
         let before = connection.total_changes();
-        let done = work(connection);
+        let done = work(desk);
         let dirty = done.is_err() && connection.total_changes() != before;
         return if dirty { Err(Stopped::Again) } else { Ok(done) };
     }
-    run(connection, "SAVEPOINT job")?;
-    let done = work(connection);
+    desk.run("SAVEPOINT job")?;
+    let done = work(desk);
     if done.is_err() && !connection.is_autocommit() {
-        run(connection, "ROLLBACK TO job")?;
+        desk.forget_all();
+        desk.run("ROLLBACK TO job")?;
     }
     if !connection.is_autocommit() {
-        run(connection, "RELEASE job")?;
+        desk.run("RELEASE job")?;
     }
     Ok(done)
 }
 
 /// Runs a statement without parameters.
-pub(super) fn run(connection: &Connection, sql: &str) -> Result<(), Failure> {
+fn run(connection: &Connection, sql: &str) -> Result<(), Failure> {
     let statement = connection.prepare_cached(sql);
     statement.and_then(|mut statement| statement.execute([])).map(drop).map_err(failure)
 }
@@ -161,10 +164,11 @@ fn write_groups(
     newest: &watch::Sender<u64>,
     mut log: Log,
 ) {
+    let mut desk = Desk::new(connection);
     while let Ok(first) = queue.recv() {
         let mut group = Vec::with_capacity(GROUP);
         group.push(first);
-        let durable = write_group(connection, queue, &mut group);
+        let durable = write_group(&mut desk, queue, &mut group);
         if durable.is_ok()
             && let Ok(number) = misc::newest_event(connection)
         {
@@ -180,18 +184,19 @@ fn write_groups(
 /// One transaction: the first job and whatever else is waiting. Boldly first; with care if
 /// something has to be undone.
 fn write_group(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     queue: &Receiver<Box<dyn Job>>,
     group: &mut Vec<Box<dyn Job>>,
 ) -> Result<(), Failure> {
     let mut care = Care::Bold;
     loop {
-        let stopped = match transaction(connection, queue, group, care) {
+        let stopped = match transaction(desk, queue, group, care) {
             Ok(()) => return Ok(()),
             Err(stopped) => stopped,
         };
-        if !connection.is_autocommit() {
-            let _ = run(connection, "ROLLBACK");
+        desk.forget_all();
+        if !desk.connection.is_autocommit() {
+            let _ = desk.run("ROLLBACK");
         }
         match (stopped, care) {
             (Stopped::Again, Care::Bold) => care = Care::Careful,
@@ -203,16 +208,17 @@ fn write_group(
 }
 
 fn transaction(
-    connection: &Connection,
+    desk: &mut Desk<'_>,
     queue: &Receiver<Box<dyn Job>>,
     group: &mut Vec<Box<dyn Job>>,
     care: Care,
 ) -> Result<(), Stopped> {
-    run(connection, "BEGIN IMMEDIATE")?;
+    desk.run("BEGIN IMMEDIATE")?;
+    desk.begin()?;
     let mut next = 0;
     while let Some(job) = group.get_mut(next) {
-        job.run(connection, care)?;
-        if connection.is_autocommit() {
+        job.run(desk, care)?;
+        if desk.connection.is_autocommit() {
             // SQLite gave the whole transaction up, as it does when the disk is full.
             return Err(Failure::Full.into());
         }
@@ -221,7 +227,8 @@ fn transaction(
             group.extend(queue.try_recv());
         }
     }
-    Ok(run(connection, "COMMIT")?)
+    desk.write_events()?;
+    Ok(desk.run("COMMIT")?)
 }
 
 type Look = Box<dyn FnOnce(&Connection) + Send>;

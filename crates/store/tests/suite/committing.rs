@@ -230,6 +230,27 @@ fn request(key: &str, hash: &str, answer: &str) -> Request {
     Request { principal, key, body_hash: hash.to_owned(), answer: answer.to_owned(), at: at(50) }
 }
 
+/// Decisions that share a transaction are judged by what is stored, not by what one of them takes
+/// for granted.
+pub(crate) async fn what_an_overtaken_decision_believed_misleads_nobody<S: Store>(store: Arc<S>) {
+    let [x, y, z] = [(); 3].map(|()| task("builder"));
+    for row in [&x, &y, &z] {
+        done(&*store, creation(row)).await;
+    }
+    let wrong = belay_kernel::Revision(7);
+    let commits = vec![
+        Commit::new().update(FIRST, &x),
+        Commit::new().update(FIRST, &x).update(wrong, &y).update(FIRST, &z),
+        Commit::new().update(FIRST, &y),
+        Commit::new().update(FIRST, &z),
+    ];
+    let answers = store.commit_all(commits).await.unwrap();
+    let [x, y] = [x, y].map(|row| Key::of::<TaskRow>(&row.task.id));
+    let Committed::Overtaken(stale) = &answers[1] else { panic!("{answers:?}") };
+    assert!(stale.contains(&x) && stale.contains(&y), "{stale:?}");
+    assert_eq!([&answers[0], &answers[2], &answers[3]], [&Committed::Done; 3]);
+}
+
 pub(crate) async fn the_same_request_gets_the_same_answer<S: Store>(store: Arc<S>) {
     let key = task_id().to_string();
     let (first, again) = (task("builder"), task("builder"));

@@ -26,6 +26,7 @@ macro_rules! for_every_case {
             committing::what_is_made_twice_is_made_once,
             committing::a_decision_is_done_wholly_or_not_at_all,
             committing::decisions_in_one_call_are_judged_one_by_one,
+            committing::what_an_overtaken_decision_believed_misleads_nobody,
             committing::the_same_request_gets_the_same_answer,
             committing::a_request_of_two_at_once_is_done_once,
             committing::removing_a_task_removes_what_hangs_on_it,

@@ -38,6 +38,9 @@ pub(crate) async fn what_is_due_is_taken_once_and_again_after_its_hold<S: Store>
     let again = store.take_due(at(300).after(HOLD), HOLD, 2).await.unwrap();
     assert_eq!(again.len(), 2, "nobody dealt with it, and no more than asked for");
     assert_eq!(task_of(&*store, one.task.id).await.revision, FIRST);
+    done(&*store, Commit::new().update(FIRST, &late)).await;
+    let due = store.take_due(at(4_000), HOLD, 10).await.unwrap();
+    assert_eq!(due.iter().map(|due| due.at).collect::<Vec<_>>(), [at(300)], "as the row says");
 }
 
 pub(crate) async fn a_timer_is_rearmed_unless_the_row_moved_on<S: Store>(store: Arc<S>) {
