@@ -209,6 +209,23 @@ pub struct AfterCursor {
     pub wait_ms: u64,
 }
 
+/// Which events are listened to, and after which.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct Listen {
+    /// Those after this cursor; `oldest` for all that are kept, nothing for those from now on.
+    pub after: Option<String>,
+    /// Only those of these tasks, with commas between their ids.
+    pub task: String,
+    /// Only those of these workflows, with commas between their ids.
+    pub workflow: String,
+    /// Only those of these kinds, with commas between: `task.failed`, `agent.*`, `task_completed`,
+    /// `task_question`. It may be called `type` too.
+    #[serde(alias = "type")]
+    pub kind: String,
+}
+
 /// Which bytes of which attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
