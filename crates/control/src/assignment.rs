@@ -12,7 +12,10 @@ use belay_kernel::{AttemptNumber, RunnerId};
 use belay_store::rows::{
     AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, TaskRow, Uncommitted,
 };
-use belay_store::{Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, Query, Store, Stored};
+use belay_store::{
+    Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, NewEvent, Query, Store, Stored,
+};
+use serde_json::json;
 
 use crate::Control;
 use crate::beat::present;
@@ -133,7 +136,7 @@ impl<S: Store> Control<S> {
 
     /// What the role names, from this process's own environment; the agent's own credentials; and
     /// what the task brought along, which wins.
-    fn environment(
+    pub(crate) fn environment(
         &self,
         look: &Look,
         agent: &str,
@@ -243,7 +246,12 @@ impl<S: Store> Control<S> {
                 None => Commit::new().insert(&row),
             };
             let until = now.after(self.settings().limits.worker_lease);
-            let commit = commit.lease(present(hello.runner, until));
+            let body = json!({ "runner": hello.runner, "name": hello.name });
+            let commit = commit.lease(present(hello.runner, until)).event(NewEvent::general(
+                "runner.joined",
+                body.to_string(),
+                now,
+            ));
             if let Committed::Done = self.store().commit(commit).await? {
                 return Ok(());
             }

@@ -4,6 +4,7 @@
 //! is evidence, which is written beside; if that is overtaken, newer evidence has come.
 
 use belay_api::port::{self, Beaten, Pulse};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::verdict::judge;
 use belay_kernel::{HeartbeatStatus, RunnerId, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow};
@@ -28,7 +29,13 @@ impl<S: Store> Control<S> {
         };
         let mut beats: Vec<_> = beat.attempts.iter().map(|pulse| renewal(&pulse.who)).collect();
         beats.push(presence(beat.runner, now.after(self.settings().limits.worker_lease)));
-        let mut beaten = self.store().beat(beats, now).await?;
+        let count = beats.len();
+        let mut beaten = match self.store().beat(beats, now).await {
+            Err(_) if planted::is(Bug::BeatAnsweredUncommitted) => {
+                vec![StoreBeaten::Current { until }; count]
+            }
+            beaten => beaten?,
+        };
         beaten.pop();
         let answers: Vec<_> = beaten
             .into_iter()

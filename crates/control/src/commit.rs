@@ -3,6 +3,7 @@
 use belay_kernel::attempt::{Attempt, Outcome, Phase};
 use belay_kernel::claim::Account;
 use belay_kernel::deadline;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::{Blocked, Effect, Reason, State, Transition};
 use belay_kernel::termination::{Storage, Termination};
 use belay_kernel::{AttemptNumber, Cause, Limits, Reading, Switches, Timestamp};
@@ -68,8 +69,13 @@ pub(crate) enum Put {
 impl<S: Store> Control<S> {
     /// Commits, and tells whoever is to be told.
     pub(crate) async fn put(&self, draft: Draft) -> refuse::Outcome<Put> {
-        match self.store().commit(draft.commit).await? {
+        let began = tokio::time::Instant::now();
+        let committed = self.store().commit(draft.commit).await?;
+        let overtaken = matches!(committed, Committed::Overtaken(_));
+        self.inner.gauges.committed(began.elapsed(), overtaken);
+        match committed {
             Committed::Done | Committed::Replayed(_) => {}
+            Committed::Overtaken(_) if planted::is(Bug::OvertakenTakenForDone) => {}
             Committed::Overtaken(_) => return Ok(Put::Overtaken),
             Committed::Refused(refusal) => {
                 return Err(belay_store::Failure::Refused(refusal).into());
@@ -172,6 +178,7 @@ pub(crate) fn due_at(
     let first = deadline::clocks(attempt, stream, limits, switches).map(|clock| clock.passes_at);
     let lease = match attempt.phase {
         Phase::Ended(..) => None,
+        Phase::Ending(_) if planted::is(Bug::LeaseProofEarly) => row.ending_at,
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } | Phase::Ending(_) => {
             Some(attempt.lease_end.after(belay_kernel::Span::from_millis(1)))
         }

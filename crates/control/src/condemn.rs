@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
 use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
@@ -39,10 +40,16 @@ impl<S: Store> Control<S> {
                 Err(refused) => return Err(refused),
             };
             let Some(stored) = &look.attempt else { return Ok(()) };
-            let lease_end = self.lease_end(&look, &stored.row);
+            let lease_end = match planted::is(Bug::SweepWithoutRedecision) {
+                true => Timestamp::EPOCH,
+                false => self.lease_end(&look, &stored.row),
+            };
+            let early = planted::is(Bug::LeaseProofEarly);
             let put = match stored.row.attempt.phase {
                 Phase::Ended(..) => self.rearm(&look, None).await?,
-                Phase::Ending(_) if look.now > lease_end => self.prove_by_lease(&look).await?,
+                Phase::Ending(_) if look.now > lease_end || early => {
+                    self.prove_by_lease(&look).await?
+                }
                 Phase::Ending(_) => self.rearm(&look, Some(lease_end)).await?,
                 Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
                     self.expire_acting(&look, lease_end).await?
@@ -165,7 +172,13 @@ impl<S: Store> Control<S> {
         };
         let mut changed = AttemptRow { attempt, ..stored.row.clone() };
         changed.proven_at = Some(look.now);
-        let body = json!({ "proof": Proof::LeaseExpired, "lease_end": attempt.lease_end });
+        let body = json!({
+            "proof": Proof::LeaseExpired,
+            "lease_end": attempt.lease_end,
+            "phase": attempt.phase,
+            "cause": changed.cause,
+            "proven_after_ms": changed.proven_after().as_millis(),
+        });
         let event = NewEvent {
             attempt: Some(attempt.number),
             ..NewEvent::task(stored.row.task, "attempt.proven", body.to_string(), look.now)
@@ -201,6 +214,7 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         };
         let verdict = judge(&evidence.0, limits, look.now);
+        self.inner.gauges.judged(verdict.ruling.name());
         // Silence while we could not commit is not evidence against the agent.
         let allowed_from = self.up_since().after(limits.heartbeat_timeout);
         let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);

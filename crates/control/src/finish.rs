@@ -146,14 +146,15 @@ impl<S: Store> Control<S> {
     /// The agent is gone, and this is how it ended.
     pub(crate) async fn end_attempt(&self, who: Who, ending: Ending) -> Outcome<()> {
         let jitter = self.jitter();
-        let number = self.next_remark(who.task).await?;
+        let (number, told) =
+            (self.next_remark(who.task).await?, self.told_result(who).await?.is_some());
         let left = match &ending {
             Ending::Succeeded(left) | Ending::Failed { left, .. } => left.clone(),
         };
         let prepare = |look: &mut Look, subtasks: &Others| {
             let success = matches!(ending, Ending::Succeeded(_));
             exited(look, if success { Exit::Success } else { Exit::Failure });
-            let progress = progress(&left, subtasks);
+            let progress = progress(&left, told, subtasks);
             Ok(match &ending {
                 Ending::Succeeded(_) => {
                     let facts = success_facts(look, subtasks, progress);
@@ -174,7 +175,10 @@ impl<S: Store> Control<S> {
             })
         };
         let extra = |look: &Look, draft: Draft| {
-            draft.with(|commit| summarised(commit, look, who, number, &left))
+            draft.with(|commit| match told {
+                true => commit,
+                false => summarised(commit, look, who, number, &left),
+            })
         };
         self.act(who, prepare, extra).await.map(drop)
     }
@@ -185,9 +189,9 @@ pub(crate) fn success_facts(look: &Look, subtasks: &Others, progress: Progress) 
     SuccessFacts { progress, children: subtasks.children(), budget: look.standing() }
 }
 
-/// Whether an attempt left anything behind.
-pub(crate) fn progress(left: &Left, subtasks: &Others) -> Progress {
-    match left.changed || left.summary.is_some() || !subtasks.rows.is_empty() {
+/// Whether an attempt left anything behind; `told` is whether it submitted a result.
+pub(crate) fn progress(left: &Left, told: bool, subtasks: &Others) -> Progress {
+    match left.changed || told || left.summary.is_some() || !subtasks.rows.is_empty() {
         true => Progress::Made,
         false => Progress::None,
     }

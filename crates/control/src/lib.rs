@@ -13,6 +13,8 @@
 
 mod absent;
 mod admit;
+mod alert;
+mod ask;
 mod assignment;
 mod beat;
 mod claim;
@@ -24,6 +26,7 @@ mod follow;
 mod frozen;
 mod look;
 mod mailbox;
+pub mod metrics;
 mod orphan;
 mod perform;
 mod port;
@@ -38,13 +41,16 @@ mod settings;
 mod show;
 mod speak;
 mod sweep;
+mod tell;
 mod terminate;
 mod token;
+pub mod trace;
 mod vault;
 mod verb;
+mod webhook;
 mod why;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::AtomicI64;
@@ -59,6 +65,7 @@ use tokio::sync::Notify;
 use mailbox::Mailboxes;
 pub use settings::{RoleSettings, Settings};
 pub use vault::{FileVault, MemoryVault, Vault, VaultError};
+pub use webhook::{Courier, Delivery, HookSettings, HttpCourier, Parcel, Undelivered};
 
 /// The control plane of one node. Clones are the same one.
 pub struct Control<S> {
@@ -87,6 +94,8 @@ pub struct Parts<S> {
     pub embedded: Option<RunnerId>,
     /// How the database is backed up while it runs, where that is ours to do.
     pub back_up: Option<BackUp>,
+    /// Who carries letters to webhooks; without one, another node does.
+    pub courier: Option<Arc<dyn Courier>>,
 }
 
 /// Backs a database up to a path, and tells how many bytes that took; or a sentence why not.
@@ -101,6 +110,7 @@ struct Inner<S> {
     settings: Settings,
     embedded: Option<RunnerId>,
     back_up: Option<BackUp>,
+    courier: Option<Arc<dyn Courier>>,
     node: NodeId,
     started_at: Timestamp,
     /// Since when this node could commit without a break: silence before is not evidence.
@@ -115,6 +125,12 @@ struct Inner<S> {
     effects: Notify,
     /// A transcript may have grown.
     output: Notify,
+    /// Webhooks or their letters may have changed.
+    letters: Notify,
+    /// What runners' providers had when they were last asked.
+    sightings: Mutex<BTreeMap<RunnerId, alert::Sighting>>,
+    /// What this process counts of itself.
+    gauges: metrics::Gauges,
     /// Something was committed here: whoever waits for a row looks again.
     committed: Notify,
 }
@@ -132,6 +148,7 @@ impl<S: Store> Control<S> {
             settings: parts.settings,
             embedded: parts.embedded,
             back_up: parts.back_up,
+            courier: parts.courier,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
             watch: clock::Watch::default(),
@@ -139,6 +156,9 @@ impl<S: Store> Control<S> {
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),
+            letters: Notify::new(),
+            sightings: Mutex::default(),
+            gauges: metrics::Gauges::default(),
             committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })

@@ -235,6 +235,7 @@ fn terminated_event(look: &Look, row: &AttemptRow) -> NewEvent {
         "phase": row.attempt.phase,
         "cause": row.cause,
         "processes": row.processes,
+        "proven_after_ms": row.proven_after().as_millis(),
         "duration_ms": look.now.since(row.attempt.claimed_at).as_millis(),
         "transcript": {
             "length": row.transcript_length,

@@ -45,6 +45,7 @@ async fn node(store: &Memory, drawn: u64) -> Control<Memory> {
         settings: Settings { agent: "claude".into(), ..Settings::default() },
         embedded: None,
         back_up: None,
+        courier: None,
     });
     control.await.unwrap()
 }

@@ -4,6 +4,7 @@
 //! saved, and at everything together every so often. It believes rows only about what is decided;
 //! what agents printed, what processes live and what the remote got it knows from the world itself.
 
+mod agree;
 mod events;
 mod evidence;
 mod owed;
@@ -55,6 +56,7 @@ struct Ledger {
     sealed: BTreeSet<Name>,
     evidence: evidence::Seen,
     events: events::Consumer,
+    agree: agree::Seen,
     /// When everything was last looked at.
     looked_ms: Option<u64>,
     /// Since when nothing moves a task on, while somebody could have noticed.
@@ -169,6 +171,8 @@ impl Oracle {
                     .violate(5, format!("task {} was acknowledged and is not there", short(made)));
             }
         }
+        drop(ledger);
+        self.check_agreement(&tasks, &attempts);
         let mut acting: BTreeMap<SessionId, Name> = BTreeMap::new();
         for row in attempts.iter().filter(|row| row.attempt.may_act()) {
             let name = (row.task, row.attempt.number);
@@ -390,6 +394,7 @@ impl Oracle {
         self.check_recovery(up_ms);
         self.check_silence(up_ms);
         self.read_events();
+        self.check_words();
         self.check_transcripts(observer).await;
         self.check_paths(observer, up_ms).await;
     }

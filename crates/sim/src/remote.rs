@@ -129,6 +129,15 @@ impl Remote {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The commit that holds everything in a session's tree on a machine, and how often it was
+    /// edited.
+    pub(crate) fn tip(&self, machine: usize, session: SessionId) -> Option<(CommitId, u64)> {
+        let mut inside = self.inside();
+        let kind = inside.trees.get(&(machine, session))?;
+        let (tree, edits) = (kind.tree.clone(), kind.edits);
+        Some((inside.save(machine, &tree), edits))
+    }
+
     /// The agent of this session changes its tree.
     pub(crate) fn edit(&self, machine: usize, session: SessionId) {
         if let Some(tree) = self.inside().trees.get_mut(&(machine, session)) {

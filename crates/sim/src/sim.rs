@@ -1,7 +1,9 @@
 //! What every part of a world shares: virtual time, chance, the trace and the first thing that was
 //! found wrong; and the gate that every step of a process passes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,12 +12,15 @@ use belay_kernel::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::Planted;
 use crate::knobs::Knobs;
 use crate::rng::Rng;
+use crate::{Options, Planted};
 
 /// The wall clock when a world begins.
 const BEGIN_MS: i64 = 1_700_000_000_000;
+
+/// More steps than this no world takes that comes to rest.
+const MOST_STEPS: u64 = 5_000_000;
 
 /// What can fall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +64,11 @@ pub(crate) struct Sim {
     found: Mutex<Option<Violation>>,
     pub(crate) knobs: Knobs,
     pub(crate) planted: Option<Planted>,
+    /// What is left out.
+    without: BTreeSet<&'static str>,
+    steps: AtomicU64,
+    /// What went wrong, and what people did.
+    counts: Mutex<BTreeMap<String, u64>>,
     /// Something happened that the world must look at.
     pub(crate) alarm: Notify,
 }
@@ -68,8 +78,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sim {
-    pub(crate) fn new(mut rng: Rng, planted: Option<Planted>) -> Self {
-        let knobs = Knobs::draw(&mut rng);
+    pub(crate) fn new(mut rng: Rng, options: &Options) -> Self {
+        let mut knobs = Knobs::draw(&mut rng);
+        options.less.apply(&mut knobs);
         Self {
             origin: Instant::now(),
             ahead_ms: AtomicI64::new(0),
@@ -79,7 +90,10 @@ impl Sim {
             blown: Mutex::default(),
             found: Mutex::default(),
             knobs,
-            planted,
+            planted: options.planted,
+            without: options.less.without.clone(),
+            steps: AtomicU64::new(0),
+            counts: Mutex::default(),
             alarm: Notify::new(),
         }
     }
@@ -110,8 +124,38 @@ impl Sim {
     }
 
     /// Whether something goes wrong that does so many times in a thousand, while there is trouble.
+    #[track_caller]
     pub(crate) fn goes_wrong(&self, permille: u64) -> bool {
-        permille > 0 && !self.is_calm() && self.rng().permille(permille)
+        let wrong = permille > 0 && !self.is_calm() && self.rng().permille(permille);
+        if wrong {
+            let file = std::path::Path::new(Location::caller().file());
+            self.count(file.file_stem().map_or("?".into(), |part| part.to_string_lossy()));
+        }
+        wrong
+    }
+
+    /// One more of these.
+    pub(crate) fn count(&self, what: impl Into<String>) {
+        *lock(&self.counts).entry(what.into()).or_default() += 1;
+    }
+
+    /// How often what went wrong.
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        lock(&self.counts).clone()
+    }
+
+    /// Whether people do this; what is left out they do once everything is healed.
+    pub(crate) fn does(&self, act: &str) -> bool {
+        let does = self.is_calm() || !self.without.contains(act);
+        if does {
+            self.count(format!("person {act}"));
+        }
+        does
+    }
+
+    /// How many steps were taken.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::SeqCst)
     }
 
     /// A wait between both, in milliseconds.
@@ -130,8 +174,8 @@ impl Sim {
     }
 
     pub(crate) fn note(&self, line: impl fmt::Display) {
-        let ms = self.ms();
-        let line = format!("{:>5}.{:03}  {line}", ms / 1_000, ms % 1_000);
+        let (ms, step) = (self.ms(), self.steps());
+        let line = format!("{:>5}.{:03} {step:>6}  {line}", ms / 1_000, ms % 1_000);
         let mut trace = lock(&self.trace);
         for byte in line.bytes() {
             trace.hash = (trace.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
@@ -190,6 +234,14 @@ impl Gate {
 
     /// One step. It does not come back from the one at which the process falls.
     pub(crate) async fn step(&self) {
+        let steps = self.sim.steps.fetch_add(1, Ordering::SeqCst);
+        if steps >= MOST_STEPS {
+            // Whoever goes round in circles while no time passes is not let through any more.
+            if steps == MOST_STEPS {
+                self.sim.violate(7, format!("{:?} goes round in circles", self.part));
+            }
+            return std::future::pending().await;
+        }
         let left = || self.paused_until.load(Ordering::SeqCst).saturating_sub(self.sim.ms());
         while left() > 0 && !self.sim.is_calm() {
             tokio::time::sleep(Duration::from_millis(left().min(1_000))).await;

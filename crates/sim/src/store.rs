@@ -138,6 +138,10 @@ impl Store for SimStore {
         self.decide(|memory| async move { Store::claim(&memory, ask, decide).await }).await
     }
 
+    async fn tally<R: Record>(&self, column: &'static str) -> Result<Vec<(String, u64)>, Failure> {
+        self.look(Store::tally::<R>(&self.memory, column)).await
+    }
+
     async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {
         self.look(Store::waiting_roles(&self.memory, now)).await
     }

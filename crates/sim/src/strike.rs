@@ -40,6 +40,7 @@ impl World {
         }) else {
             return;
         };
+        self.sim.count(format!("{strike:?}"));
         let (node, runner) = (self.any_node(), self.any_runner());
         let steps = self.sim.rng().below(60);
         match strike {

@@ -24,7 +24,7 @@ use crate::remote::{Remote, SimWorkspace};
 use crate::rng::{Drawn, Rng};
 use crate::sim::{Gate, Part, Sim};
 use crate::store::SimStore;
-use crate::{Options, Report};
+use crate::{Coverage, Options, Report};
 
 /// The first runner; the ids of the others follow.
 pub(crate) const FIRST: RunnerId = RunnerId::from_bits(7);
@@ -87,7 +87,9 @@ pub(crate) async fn live(options: &Options) -> Report {
     }
     let tasks = world.oracle.tasks().len();
     let (trace, hash) = world.sim.trace();
-    Report { seed: options.seed, simulated_ms, tasks, hash, found, trace }
+    let coverage = Coverage { counts: world.sim.counts(), ..world.oracle.coverage() };
+    let (steps, options) = (world.sim.steps(), options.clone());
+    Report { options, simulated_ms, steps, tasks, hash, found, coverage, trace }
 }
 
 fn settings() -> Settings {
@@ -98,7 +100,7 @@ impl World {
     async fn new(options: &Options) -> Self {
         let mut rng = Rng::new(options.seed);
         let chance: Arc<dyn Chance> = Arc::new(Drawn::new(rng.fork()));
-        let sim = Arc::new(Sim::new(rng, options.planted));
+        let sim = Arc::new(Sim::new(rng, options));
         sim.note(format_args!("world   {:?}", sim.knobs));
         let memory = Memory::new(InstallationId::from_bits(1), 1);
         memory.set_now(sim.now());
@@ -120,6 +122,7 @@ impl World {
             settings: settings(),
             embedded: None,
             back_up: None,
+            courier: None,
         });
         let observer = observer.await.expect("the in-memory store opens");
         let next_strike = sim.rng().below(sim.knobs.crash_every_ms * 2);
@@ -171,6 +174,7 @@ impl World {
             settings: settings(),
             embedded: self.sim.knobs.embedded.then_some(FIRST),
             back_up: None,
+            courier: None,
         };
         let control = Control::open(parts).await.expect("the in-memory store opens");
         let node = Arc::new(Node::new(control.clone()));
@@ -190,6 +194,7 @@ impl World {
             root: place.root.path().to_owned(),
             workers: BTreeMap::from([("default".to_owned(), self.sim.knobs.slots)]),
             url: "http://belay.invalid".into(),
+            belay: None,
             path: String::new(),
             hidden: Vec::new(),
             sandbox: belay_sandbox::Limits::default(),
