@@ -1,6 +1,6 @@
 //! `cargo xtask chaos [--seconds N] [--seed S]`: real faults, real processes, for a bounded time.
 //!
-//! The test itself is `crates/belay/tests/chaos`; CI runs it for as long as it runs by itself.
+//! The test itself is `crates/belay/tests/chaos`, which runs only when it is asked for.
 
 use crate::run::{Outcome, Workspace, passes};
 

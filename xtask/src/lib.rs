@@ -11,9 +11,9 @@ pub mod ci;
 pub mod mutants;
 pub mod tidy;
 pub mod up;
+pub mod worlds;
 
 mod run;
 mod tools;
-mod worlds;
 
 pub use run::{Outcome, Workspace};

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Outcome, Workspace, api, bench, chaos, ci, mutants, tidy, up};
+use xtask::{Outcome, Workspace, api, bench, chaos, ci, mutants, tidy, up, worlds};
 
 /// One command: its name, what `help` says about it, what it does.
 struct Command {
@@ -39,6 +39,16 @@ const COMMANDS: &[Command] = &[
         name: "mutants",
         about: "change the kernel in small ways and see its tests fail [cargo-mutants options]",
         run: mutants::run,
+    },
+    Command {
+        name: "bites",
+        about: "see that the simulator finds the bugs that are planted in the real code",
+        run: |workspace, _| worlds::planted_bugs(workspace),
+    },
+    Command {
+        name: "worlds",
+        about: "live through fresh simulated worlds for two minutes",
+        run: |workspace, _| worlds::fresh_worlds(workspace),
     },
     Command {
         name: "chaos",

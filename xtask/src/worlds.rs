@@ -1,14 +1,14 @@
-//! The simulator's part of CI: planted bugs are found, and fresh worlds hold.
+//! The simulator from here: planted bugs are found, and fresh worlds hold.
 
 use crate::run::{Outcome, Workspace, passes};
 use crate::tidy;
 
-/// For how many minutes CI lives through worlds that nobody has seen before.
+/// For how many minutes worlds are lived through that nobody has seen before.
 const MINUTES: &str = "2";
 
 /// The simulator finds every bug that is planted in the real code. The whole workspace is selected,
 /// so that what others wrote is compiled with the features that it has already been compiled with.
-pub(crate) fn planted_bugs(workspace: &Workspace) -> Outcome {
+pub fn planted_bugs(workspace: &Workspace) -> Outcome {
     let mut words = match workspace.has("cargo-nextest") {
         true => vec!["nextest", "run"],
         false => vec!["test"],
@@ -19,7 +19,7 @@ pub(crate) fn planted_bugs(workspace: &Workspace) -> Outcome {
 }
 
 /// Worlds from a seed that the clock gives, which is printed.
-pub(crate) fn fresh_worlds(workspace: &Workspace) -> Outcome {
+pub fn fresh_worlds(workspace: &Workspace) -> Outcome {
     let built = passes(&mut workspace.cargo(&["build", "--workspace", "--bin", "belay"]));
     if built != Outcome::Passed {
         return built;

@@ -1,10 +1,10 @@
 //! The store's clock, watched with this process's own.
 //!
 //! Leases and deadlines are rows, so the store's clock is the authority, and somebody may set it. A
-//! clock that went further ahead than time did would end every lease while its agent lives, and make
-//! every agent silent that has just spoken. So each reading is compared with how long it really was
-//! since the last one. After a jump nothing is judged by time that did not pass: a lease is over
-//! only after this node has seen its whole length go by, and so it is with silence.
+//! clock that went further ahead than time did would end every lease while its agent lives, and
+//! make every agent silent that has just spoken. So each reading is compared with how long it
+//! really was since the last one. After a jump nothing is judged by time that did not pass: a lease
+//! is over only after this node has seen its whole length go by, and so it is with silence.
 //!
 //! A clock that is set back stands still until it is where it was; the store sees to that.
 

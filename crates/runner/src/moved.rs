@@ -1,6 +1,6 @@
-//! Sessions whose work went on elsewhere, and came back: a tree that was left here is not theirs any
-//! more. What they begin with is what was kept last; the old tree is set aside and never deleted,
-//! since nobody may have saved it.
+//! Sessions whose work went on elsewhere, and came back: a tree that was left here is not theirs
+//! any more. What they begin with is what was kept last; the old tree is set aside and never
+//! deleted, since nobody may have saved it.
 
 use belay_kernel::publish::CommitId;
 

@@ -1,8 +1,8 @@
 //! Agents: scripts drawn from the seed, in the words of Claude Code or of a plain command.
 //!
 //! They do what agents were seen to do: work steadily, in bursts or silently; crash, hang, say that
-//! they are done and stay or go on, exit without having said anything, ask and wait, ask by file and
-//! leave, print a flood, lie about how they are, meet their usage limit, make subtasks, ignore
+//! they are done and stay or go on, exit without having said anything, ask and wait, ask by file
+//! and leave, print a flood, lie about how they are, meet their usage limit, make subtasks, ignore
 //! polite signals, leave processes behind that are hard to reach, and speak with a token that is
 //! not theirs any more.
 
