@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod bench;
+pub mod chaos;
 pub mod ci;
 pub mod mutants;
 pub mod tidy;
@@ -13,5 +14,6 @@ pub mod up;
 
 mod run;
 mod tools;
+mod worlds;
 
 pub use run::{Outcome, Workspace};

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, TaskId};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::attempt::{Asking, NewQuestion, Progress, Submission};
 use crate::problem::{Code, Problem};
 use crate::request::{Accept, Answer, Comment, Continue, ListTasks, NewTask, Resume, Stop};
 use crate::token::{ListTokens, MadeToken, NewToken, TokenPage, TokenView};
 use crate::view::{
     Backup, Events, Health, ReceiptView, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+};
+use crate::watch::{
+    AlertList, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed, WebhookList, WebhookView,
 };
 
 /// Why a request was not answered.
@@ -239,11 +243,87 @@ impl Client {
         Ok(response.bytes().await.map_err(|source| self.unanswered(source))?.to_vec())
     }
 
+    /// Asks the person, for the attempt whose token this client has. The same words are the same
+    /// question until its answer was handed over.
+    pub async fn ask(&self, ask: &NewQuestion) -> Answered<Asking> {
+        self.post("/api/v1/attempt/questions", ask, None).await
+    }
+
+    /// How a question of the attempt stands: at once if it is answered, else after at most `wait`.
+    pub async fn await_answer(&self, question: QuestionId, wait: Duration) -> Answered<Asking> {
+        let path = format!("/api/v1/attempt/questions/{question}");
+        let query = [("wait_ms", wait.as_millis().to_string())];
+        self.json(self.request(Method::GET, &path).query(&query).timeout(LIMIT + wait)).await
+    }
+
+    /// The agent has the answer.
+    pub async fn handed_over(&self, question: QuestionId) -> Answered<()> {
+        let path = format!("/api/v1/attempt/questions/{question}/handed-over");
+        self.send(self.request(Method::POST, &path).timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Tells how far the attempt is.
+    pub async fn report_progress(&self, progress: &Progress) -> Answered<()> {
+        let request = self.request(Method::POST, "/api/v1/attempt/progress").json(progress);
+        self.send(request.timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Tells what came of the attempt's work.
+    pub async fn submit_result(&self, result: &Submission) -> Answered<()> {
+        let request = self.request(Method::POST, "/api/v1/attempt/result").json(result);
+        self.send(request.timeout(LIMIT)).await.map(drop)
+    }
+
     /// Backs the database up, to a path on the server's machine.
     pub async fn backup(&self, path: &str) -> Answered<Backup> {
         let body = serde_json::json!({ "path": path });
         let request = self.request(Method::POST, "/api/v1/backup").json(&body);
         self.json(request.timeout(Duration::from_secs(600))).await
+    }
+
+    /// Every webhook.
+    pub async fn webhooks(&self) -> Answered<WebhookList> {
+        self.get("/api/v1/webhooks", &()).await
+    }
+
+    /// One webhook, by id or name.
+    pub async fn webhook(&self, which: &str) -> Answered<WebhookView> {
+        self.get(&hook(which, ""), &()).await
+    }
+
+    /// Makes a webhook.
+    pub async fn make_webhook(&self, new: &NewWebhook) -> Answered<MadeWebhook> {
+        self.post("/api/v1/webhooks", new, None).await
+    }
+
+    /// Removes a webhook.
+    pub async fn remove_webhook(&self, which: &str) -> Answered<()> {
+        let request = self.request(Method::DELETE, &hook(which, "")).timeout(LIMIT);
+        self.send(request).await.map(drop)
+    }
+
+    /// Tries a webhook out.
+    pub async fn test_webhook(&self, which: &str) -> Answered<WebhookView> {
+        self.post(&hook(which, "/test"), &(), None).await
+    }
+
+    /// What a webhook was not told.
+    pub async fn letters(&self, which: &str, asked: &ListLetters) -> Answered<LetterPage> {
+        self.get(&hook(which, "/letters"), asked).await
+    }
+
+    /// Lets dead letters wait again: all, or one.
+    pub async fn replay(&self, which: &str, number: Option<u64>) -> Answered<Replayed> {
+        let path = match number {
+            Some(number) => hook(which, &format!("/letters/{number}/replay")),
+            None => hook(which, "/replay"),
+        };
+        self.post(&path, &(), None).await
+    }
+
+    /// Every alert.
+    pub async fn alerts(&self) -> Answered<AlertList> {
+        self.get("/api/v1/alerts", &()).await
     }
 
     async fn verb<B: Serialize, T: DeserializeOwned>(
@@ -309,6 +389,14 @@ fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     let code = if status.is_server_error() { Code::Unavailable } else { Code::BadRequest };
     let detail = format!("the server answered {status} without a reason: {text}");
     Problem { status: status.as_u16(), ..Problem::new(code, detail) }
+}
+
+/// The path of a webhook.
+fn hook(which: &str, rest: &str) -> String {
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let name: String = which.chars().filter(plain).take(64).collect();
+    let name = if name.trim_matches('.').is_empty() { "-" } else { name.as_str() };
+    format!("/api/v1/webhooks/{name}{rest}")
 }
 
 /// A path segment out of what a person typed: nothing in it can reach another route, and nothing is

@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use belay_agent::Agent;
 use belay_api::Chance;
-use belay_control::{BackUp, Control, FileVault, Parts, RoleSettings, Settings};
+use belay_control::trace::Tracer;
+use belay_control::{
+    BackUp, Control, Courier, FileVault, HookSettings, HttpCourier, Parts, RoleSettings, Settings,
+};
 use belay_kernel::RunnerId;
 use belay_runner::{AnyProvider, GitWorkspace, Runner, RunnerConfig};
 use belay_sandbox::{
     DockerConfig, DockerProvider, Installation, ProcessConfig, ProcessProvider, ShimProgram, Use,
 };
 use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::Secret;
 use belay_store::{Postgres, PostgresOptions, Sqlite, Store};
 
 use crate::cli::Up;
-use crate::config::Config;
+use crate::config::{Config, Webhook};
 use crate::data::Data;
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
@@ -110,9 +114,10 @@ impl Composition<'_> {
             blobs: blobs.await.map_err(|error| failed(&error))?,
             vault: Arc::new(vault.map_err(|error| Fault::failed(error.to_string()))?),
             chance: Arc::clone(&chance),
-            settings: settings(self.config, name),
+            settings: Settings { tracer: tracer(self.config)?, ..settings(self.config, name) },
             embedded: Some(runner_id),
             back_up,
+            courier: Some(courier(self.config)?),
         })
         .await
         .map_err(|error| failed(&error))?;
@@ -208,7 +213,36 @@ fn settings(config: &Config, store: &str) -> Settings {
         agent: file.defaults.agent.clone().unwrap_or_else(|| Agent::Claude.name().to_owned()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.to_owned(),
+        webhooks: file.webhooks.iter().map(|(name, hook)| hook_settings(name, hook)).collect(),
+        tracer: None,
     }
+}
+
+fn hook_settings(name: &str, hook: &Webhook) -> HookSettings {
+    let variable = |name: &String| std::env::var(name).ok();
+    let secret = hook.secret.clone().or_else(|| hook.secret_env.as_ref().and_then(variable));
+    HookSettings {
+        name: name.to_owned(),
+        url: Secret(hook.url.clone()),
+        shape: hook.shape,
+        kinds: hook.kinds.clone(),
+        secret: secret.map(Secret),
+    }
+}
+
+/// Who sends traces, if they are to be sent anywhere.
+fn tracer(config: &Config) -> Result<Option<Tracer>, Fault> {
+    let Some(url) = &config.file.watch.traces else { return Ok(None) };
+    let tracer = Tracer::new(url, env!("CARGO_PKG_VERSION"), || Random.draw());
+    tracer.map(Some).map_err(|error| Fault::usage(format!("watch.traces: {}", error.0)))
+}
+
+/// Who carries letters to webhooks: nowhere but to public addresses, and to what is allowed.
+fn courier(config: &Config) -> Result<Arc<dyn Courier>, Fault> {
+    let allowed = config.file.watch.webhook_allow.iter().filter_map(|text| text.parse().ok());
+    let courier = HttpCourier::new(allowed.collect());
+    let courier = courier.map_err(|error| Fault::failed(error_chain(&error)))?;
+    Ok(Arc::new(courier))
 }
 
 fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) -> RunnerConfig {
@@ -231,6 +265,8 @@ fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) ->
         // Zero workers means none: what is queued for such a role waits.
         workers: workers.into_iter().filter(|(_, count)| *count > 0).collect(),
         url,
+        // Found once: after an upgrade in place, the name of the old program leads nowhere.
+        belay: std::env::current_exe().ok(),
         path: std::env::var("PATH").unwrap_or_default(),
         hidden: vec![data.root().to_owned()],
         sandbox: belay_sandbox::Limits::default(),

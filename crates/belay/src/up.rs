@@ -20,6 +20,7 @@ use crate::config::{Config, Sources};
 use crate::data::{Data, ServerFile};
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
+use crate::log::{self, Mask};
 use crate::process::Process;
 use crate::screen::{note, say};
 use crate::tls::Reach;
@@ -35,8 +36,10 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         rustix::process::set_parent_process_death_signal(signal)
             .map_err(|error| Fault::failed(format!("it cannot end with its parent: {error}")))?;
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
     let config = Config::load(&Sources { port: up.port, ..Sources::here(None) })?;
+    let mask = mask(&config);
+    let watch = &config.file.watch;
+    log::begin(up.log_format.unwrap_or(watch.log), watch.log_level, &mask);
     data.make()?;
     if let Some(server) = data.server() {
         return Err(Fault::refused(format!(
@@ -47,6 +50,7 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         )));
     }
     let token = data.make_token()?;
+    mask.hide(&token);
     let reach = Reach::new(up, &config)?;
     let listener = match listen(reach.listen, config.file.server.port).await {
         // Whoever started this one finds it by its file, whatever its port.
@@ -59,6 +63,23 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
     };
     let door = Door { listener, local, reach, token };
     compose(data, up, &config, door).await
+}
+
+/// What must not be in the log: secrets of webhooks, and variables that look like credentials.
+fn mask(config: &Config) -> Mask {
+    let mask = Mask::default();
+    for hook in config.file.webhooks.values() {
+        mask.hide(&hook.url);
+        hook.secret.iter().for_each(|secret| mask.hide(secret));
+    }
+    let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD", "DATABASE_URL"];
+    for (name, value) in std::env::vars() {
+        let upper = name.to_ascii_uppercase();
+        if parts.iter().any(|part| upper.contains(part)) {
+            mask.hide(&value);
+        }
+    }
+    mask
 }
 
 /// Where requests come in.

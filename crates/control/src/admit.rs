@@ -8,6 +8,7 @@ use belay_api::{Ask, Code, Dirty, NewTask, Problem, Publishing, TaskView};
 use belay_kernel::budget::{Budget, Countable, Keeping, Ledger, Uncounted};
 use belay_kernel::fence::Intent;
 use belay_kernel::graph::{self, DependencyState, SubtaskDenial};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::Effort;
 use belay_kernel::role::RoleName;
 use belay_kernel::task::{Plan, Reason, State, Task};
@@ -21,6 +22,7 @@ use crate::commit::{Draft, Put};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 use crate::report::admitted;
+use crate::trace;
 use crate::verb::Asked;
 
 /// The longest prompt, in bytes.
@@ -135,6 +137,7 @@ impl<S: Store> Control<S> {
             },
             image: new.image.as_deref().or(given.image.as_deref()).map(Into::into),
             keep_alive: new.keep_alive,
+            trace: trace::current().map(|context| context.to_string().into()),
         };
         Ok(Birth {
             id,
@@ -186,7 +189,7 @@ impl<S: Store> Control<S> {
     ) -> Outcome<TaskId> {
         let after: BTreeSet<TaskId> = after.iter().copied().collect();
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let parent = match parent {
                 Some(parent) => Some(self.adopt(parent).await?),
                 None => None,
@@ -345,7 +348,12 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
     let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
     match parent {
         Some((look, subtasks)) => {
-            commit = subtasks.read(commit.read(&look.task));
+            // The parent's row is written, as it is: a success that was decided when it had one
+            // subtask less is overtaken, and decided again.
+            commit = match planted::is(Bug::SubtaskUnseen) {
+                true => subtasks.read(commit.read(&look.task)),
+                false => subtasks.read(commit.update(look.task.revision, &look.task.row)),
+            };
             if let Some(attempt) = &look.attempt {
                 commit = commit.read(attempt);
             }
@@ -375,7 +383,8 @@ fn subtask_spec(birth: &Birth, parent: &Look) -> SpecRow {
     let kept = parent.attempt.as_ref().and_then(|row| row.row.kept_commit);
     let kept = kept.filter(|_| repository == parent.spec.repository);
     let base = asked.base.clone().or(kept.map(|commit| commit.to_string().into()));
-    SpecRow { repository, base, ..asked.clone() }
+    let trace = parent.spec.trace.clone().or(asked.trace.clone());
+    SpecRow { repository, base, trace, ..asked.clone() }
 }
 
 fn prompt_of(new: &NewTask) -> Outcome<String> {

@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 
 use belay_agent::Agent;
 use belay_api::port::{Assignment, Hello, Who, Work};
+use belay_kernel::publish::CommitId;
 use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
-use belay_store::rows::{AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, Uncommitted};
-use belay_store::{Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, Query, Store, Stored};
+use belay_store::rows::{
+    AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, TaskRow, Uncommitted,
+};
+use belay_store::{
+    Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, NewEvent, Query, Store, Stored,
+};
+use serde_json::json;
 
 use crate::Control;
 use crate::beat::present;
@@ -40,9 +46,7 @@ impl<S: Store> Control<S> {
             }
             _ => Plan::Same,
         };
-        // A new session begins with the base, whatever the last one left.
-        let same = before.as_ref().filter(|before| before.row.session == row.session);
-        let kept = same.and_then(|before| before.row.kept_commit);
+        let kept = self.kept_before(row, plan).await?;
         Ok(Some(Assignment {
             who: who(row),
             role: look.task.row.role.as_str().to_owned(),
@@ -69,8 +73,27 @@ impl<S: Store> Control<S> {
         }))
     }
 
+    /// What was last kept in the attempt's session, by whichever task: one whose machine was lost
+    /// kept nothing. What is published again is the task's own. A new session begins with the
+    /// base, whatever the last one left.
+    async fn kept_before(&self, row: &AttemptRow, plan: Plan) -> Outcome<Option<CommitId>> {
+        let tasks = match plan {
+            Plan::Republish => vec![row.task],
+            Plan::Fresh | Plan::Same => {
+                let of = Query::<TaskRow>::first(MAX_BATCH).session(&[row.session]);
+                self.all(of).await?.iter().map(|stored| stored.row.task.id).collect()
+            }
+        };
+        let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).task(&tasks)).await?;
+        let before = attempts.into_iter().map(|stored| stored.row).filter(|before| {
+            let is_before = before.attempt.epoch < row.attempt.epoch;
+            is_before && before.session == row.session && before.kept_commit.is_some()
+        });
+        Ok(before.max_by_key(|row| row.attempt.epoch).and_then(|row| row.kept_commit))
+    }
+
     /// What the task that this one continues has left.
-    async fn continued(&self, look: &Look) -> Outcome<Option<belay_kernel::publish::CommitId>> {
+    async fn continued(&self, look: &Look) -> Outcome<Option<CommitId>> {
         let Some(before) = look.spec.continues else { return Ok(None) };
         let Ok(before) = self.look(before).await else { return Ok(None) };
         Ok(before.attempt.and_then(|attempt| attempt.row.kept_commit))
@@ -113,7 +136,7 @@ impl<S: Store> Control<S> {
 
     /// What the role names, from this process's own environment; the agent's own credentials; and
     /// what the task brought along, which wins.
-    fn environment(
+    pub(crate) fn environment(
         &self,
         look: &Look,
         agent: &str,
@@ -204,7 +227,7 @@ impl<S: Store> Control<S> {
 
     async fn remember(&self, hello: &Hello) -> Outcome<()> {
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let row = RunnerRow {
                 id: hello.runner,
                 name: hello.name.as_str().into(),
@@ -223,7 +246,12 @@ impl<S: Store> Control<S> {
                 None => Commit::new().insert(&row),
             };
             let until = now.after(self.settings().limits.worker_lease);
-            let commit = commit.lease(present(hello.runner, until));
+            let body = json!({ "runner": hello.runner, "name": hello.name });
+            let commit = commit.lease(present(hello.runner, until)).event(NewEvent::general(
+                "runner.joined",
+                body.to_string(),
+                now,
+            ));
             if let Committed::Done = self.store().commit(commit).await? {
                 return Ok(());
             }

@@ -43,7 +43,7 @@ impl<S: Store> Control<S> {
 
     /// Claims tasks of a role for a runner.
     pub(crate) async fn claim_for(&self, ask: ClaimRequest) -> Outcome<Vec<Assignment>> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let settings = self.settings();
         let role = settings.role(&ask.role);
         let claimer = Claimer {

@@ -23,6 +23,7 @@ impl<S: Store> Port for Control<S> {
     }
 
     async fn duties(&self, runner: RunnerId, patience: Span) -> Result<Vec<Duty>, PortError> {
+        let _listening = self.inner.mailboxes.listen(runner);
         let (duties, hint) = self.inner.mailboxes.take(runner);
         if !duties.is_empty() {
             return Ok(duties);
@@ -77,12 +78,8 @@ impl<S: Store> Port for Control<S> {
         Ok(self.end_attempt(who, ending).await?)
     }
 
-    async fn sweep(
-        &self,
-        _runner: RunnerId,
-        present: Vec<Present>,
-    ) -> Result<Vec<Fate>, PortError> {
-        Ok(self.judge_present(&present).await?)
+    async fn sweep(&self, runner: RunnerId, present: Vec<Present>) -> Result<Vec<Fate>, PortError> {
+        Ok(self.judge_present(runner, &present).await?)
     }
 
     async fn stepped(&self, who: Who, stepped: Stepped) -> Result<Termination, PortError> {

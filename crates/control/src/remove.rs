@@ -142,7 +142,7 @@ impl<S: Store> Control<S> {
     }
 
     async fn remove(&self, removal: &Removal, asked: &Asked) -> Outcome<Put> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let Some(task) = removal.tasks.first().map(|row| row.row.task.id) else {
             return Ok(Put::Done);
         };

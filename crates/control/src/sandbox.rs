@@ -54,7 +54,7 @@ impl<S: Store> Control<S> {
 
     async fn verdict_view(&self, id: SandboxId) -> Outcome<VerdictView> {
         let stored = self.sandbox_row(id).await?;
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let attempt = self.last_attempt_in(id).await?;
         let limits = match &attempt {
             Some(attempt) => {

@@ -5,6 +5,7 @@ use belay_api::{
     TaskSummary, TaskView,
 };
 use belay_kernel::attempt::Phase;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
@@ -16,6 +17,7 @@ use belay_store::{After, MAX_BATCH, Name, Query, Store, Stored};
 use crate::Control;
 use crate::look::{Look, Others};
 use crate::refuse::{Outcome, Refused};
+use crate::tell::progress_view;
 
 /// The most tasks on one page, and how many are shown if nobody says.
 const MAX_PAGE: usize = 1_000;
@@ -135,6 +137,7 @@ impl<S: Store> Control<S> {
             after: self.children(&waits).await?,
             questions: questions.iter().rev().map(|row| question_view(&row.row)).collect(),
             summary_text: remarks.rows.iter().find(said).map(|row| row.row.text.to_string()),
+            progress: remarks.rows.iter().find_map(|row| progress_view(&row.row)),
             revision: look.task.revision.0,
         })
     }
@@ -191,6 +194,9 @@ impl<S: Store> Control<S> {
         let Some(row) = look.attempt.as_ref().map(|stored| &stored.row) else { return false };
         let tail = look.policy.limits.transcript_tail;
         let waited = row.proven_at.is_some_and(|at| look.now.since(at) > tail);
+        if planted::is(Bug::ReceiptWithoutProof) {
+            return false;
+        }
         let saved = row.termination.is_some_and(|saga| saga.step > Step::SaveTree);
         row.ending_at.is_some() && !saved && !waited
     }

@@ -9,12 +9,13 @@ use belay_kernel::sandbox;
 use belay_kernel::session::{self, Kept, Rest, Tree};
 use belay_kernel::task::State;
 use belay_kernel::termination::{Step, Termination, Went};
-use belay_store::blob::BlobKey;
+use belay_store::blob::{self, BlobError, BlobKey, Seal};
 use belay_store::rows::{AttemptRow, SandboxRow, SessionRow};
 use belay_store::{Commit, List, NewEvent, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
+use crate::absent::UNKNOWN_END;
 use crate::commit::{Draft, Put};
 use crate::look::{Look, TRIES};
 use crate::refuse::{Outcome, Refused};
@@ -51,7 +52,7 @@ impl<S: Store> Control<S> {
     }
 
     /// What a step found out goes into the row; what is long becomes a blob first.
-    async fn keep_found(
+    pub(crate) async fn keep_found(
         &self,
         who: Who,
         look: &mut Look,
@@ -74,19 +75,21 @@ impl<S: Store> Control<S> {
                 }
             }
             (Step::SaveTranscript, found) => {
-                let key = BlobKey::Transcript(who.task, who.attempt);
-                let missing: Vec<_> = match found {
-                    Found::Transcript(seal) => seal.missing.iter().map(|m| m.0..m.1).collect(),
-                    _ => Vec::new(),
-                };
-                let length = missing
-                    .last()
-                    .map_or(row.transcript_length, |m| m.end.max(row.transcript_length));
-                let seal = self.inner.blobs.seal_with_missing(key, length, &missing).await?;
+                let seal = self.seal(BlobKey::Transcript(who.task, who.attempt)).await?;
                 row.transcript_length = seal.length;
                 row.transcript_hash = Some(seal.hash.to_string().into());
-                let ranges = seal.missing.iter().map(|m| format!("{}-{}", m.start, m.end));
-                row.transcript_missing = List(ranges.collect());
+                let said = match found {
+                    Found::Transcript(said) => said.missing.as_slice(),
+                    _ => &[],
+                };
+                // Where a sandbox is gone nobody knows how much it had: all that is not here.
+                let clipped = |m: &(u64, u64)| match m.1 {
+                    UNKNOWN_END => (m.0.max(seal.length), UNKNOWN_END),
+                    _ => *m,
+                };
+                let of_blob = seal.missing.iter().map(|m| (m.start, m.end));
+                let named = said.iter().map(clipped).chain(of_blob);
+                row.transcript_missing = List(named.map(|m| format!("{}-{}", m.0, m.1)).collect());
             }
             (Step::SaveTree, Found::Tree { reference, commit, diff }) => {
                 row.kept_ref = Some(reference.as_str().into());
@@ -99,6 +102,17 @@ impl<S: Store> Control<S> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Seals a transcript as it is. What a machine could not give of it is named beside it.
+    async fn seal(&self, key: BlobKey) -> Outcome<Seal> {
+        let blobs = &self.inner.blobs;
+        let (length, missing) = match blobs.status(key).await {
+            Ok(stored) => (stored.length, stored.missing),
+            Err(BlobError::Refused(blob::Refusal::Unknown { .. })) => (0, Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(blobs.seal_with_missing(key, length, &missing).await?)
     }
 
     /// The commit of an attempt that is ending: when its files are safe and its push is settled,
@@ -221,6 +235,7 @@ fn terminated_event(look: &Look, row: &AttemptRow) -> NewEvent {
         "phase": row.attempt.phase,
         "cause": row.cause,
         "processes": row.processes,
+        "proven_after_ms": row.proven_after().as_millis(),
         "duration_ms": look.now.since(row.attempt.claimed_at).as_millis(),
         "transcript": {
             "length": row.transcript_length,

@@ -61,7 +61,7 @@ impl<S: Store> Control<S> {
         let id = TokenId::from_bits(self.inner.chance.draw());
         let (high, low) = (self.inner.chance.draw(), self.inner.chance.draw());
         let token = format!("{TOKEN}{id}_{high:032x}{low:032x}");
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let row = TokenRow {
             id,
             name: new.name.as_str().into(),
@@ -129,7 +129,7 @@ impl<S: Store> Control<S> {
             if stored.row.revoked_at.is_some() {
                 return Ok(view(&stored.row));
             }
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let row = TokenRow { revoked_at: Some(now), ..stored.row };
             let request = asked.request_answered(&json!({ "token": row.id }), now);
             let commit = Commit::new().update(stored.revision, &row).request(request);
@@ -157,7 +157,7 @@ impl<S: Store> Control<S> {
     pub(crate) async fn holder(&self, token: &str) -> Outcome<Option<Principal>> {
         let Some(id) = named(token) else { return Ok(None) };
         let Some(stored) = self.row::<TokenRow>(id).await? else { return Ok(None) };
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let row = &stored.row;
         let over = row.revoked_at.is_some() || row.expires_at.is_some_and(|at| at <= now);
         if !token_is(token, &row.hash) || over {

@@ -281,7 +281,7 @@ impl<S: Store> Control<S> {
             None => rows.next(),
         };
         if let Some(row) = &mut found {
-            row.row.answered_at = Some(self.store().now().await?);
+            row.row.answered_at = Some(self.now().await?);
         }
         Ok(found)
     }

@@ -10,8 +10,8 @@ use belay_api::port::{
     PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_api::{
-    Accept, Answer, Ask, Chance, Code, Comment, Continue, ListTokens, NewTask, NewToken, Resume,
-    Scope, Stopping, token_hash,
+    Accept, Answer, Ask, Chance, Code, Comment, Continue, ListTokens, NewQuestion, NewTask,
+    NewToken, Progress, Resume, Scope, Stopping, Submission, token_hash,
 };
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
@@ -20,8 +20,9 @@ use belay_kernel::{
     Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, Revision, RunnerId,
     SandboxId, Span, TaskId, Timestamp, Usage,
 };
-use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::TaskRow;
+use belay_store::{Memory, Store};
 
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
@@ -44,6 +45,7 @@ async fn node(store: &Memory, blobs: &Blobs, drawn: u64) -> Control<Memory> {
         settings: Settings { agent: "claude".into(), ..Settings::default() },
         embedded: Some(RUNNER),
         back_up: None,
+        courier: None,
     };
     Control::open(parts).await.unwrap()
 }
@@ -88,6 +90,7 @@ impl World {
     async fn pass(&self, span: Span) {
         self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
         self.store.set_now(Timestamp::from_millis(self.now.get()));
+        tokio::time::advance(Duration::from_millis(span.as_millis())).await;
         self.tend().await;
     }
 
@@ -450,6 +453,22 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
     });
 }
 
+/// A success expects its task's row as it was when the subtasks were counted.
+#[test]
+fn a_new_subtask_overtakes_a_decision_about_its_parent() {
+    test(async {
+        let world = World::new().await;
+        let parent = world.make(task("Parent")).await;
+        let revision = async || {
+            let rows = world.store.load::<TaskRow>(&[parent]).await.unwrap();
+            rows[0].as_ref().unwrap().revision
+        };
+        let before = revision().await;
+        world.make(NewTask { parent: Some(parent), ..task("Child") }).await;
+        assert!(revision().await > before);
+    });
+}
+
 #[test]
 fn an_agent_speaks_only_while_its_attempt_acts() {
     test(async {
@@ -712,5 +731,103 @@ fn a_token_opens_until_it_is_revoked_or_over() {
             let refused = world.control.make_token("admin", new(name, None)).await.unwrap_err();
             assert_eq!(refused.code, Code::BadRequest, "{name}");
         }
+    });
+}
+
+fn words(text: &str) -> NewQuestion {
+    NewQuestion { text: text.into(), options: Vec::new() }
+}
+
+#[test]
+fn a_question_is_known_by_its_words_until_its_answer_is_handed_over() {
+    test(async {
+        let mut world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let ask = async |world: &World, text| {
+            world.control.ask_person(run.who, words(text)).await.unwrap()
+        };
+        let first = ask(&world, "Go on?").await;
+        let question = first.question.unwrap();
+        assert_eq!(first.answer, None);
+        assert_eq!(world.state(id).await, "BLOCKED question");
+        assert_eq!(ask(&world, "Go on?").await.question, Some(question), "it is the same one");
+        let other = ask(&world, "Something else?").await;
+        assert_eq!(other.question, None, "it waits for its turn");
+        let early = world.control.handed_over(run.who, question).await.unwrap_err();
+        assert_eq!(early.code, Code::IllegalMove);
+        world.restart(Span::from_secs(1)).await;
+        let answer = Answer { question: Some(question), text: "yes".into() };
+        world.control.answer("ada", id, answer).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(ask(&world, "Go on?").await.answer.as_deref(), Some("yes"));
+        }
+        let next = ask(&world, "Something else?").await;
+        assert_ne!(next.question, Some(question));
+        world.control.handed_over(run.who, question).await.unwrap();
+        world.control.handed_over(run.who, question).await.unwrap(); // told twice: no harm
+        let again = ask(&world, "Go on?").await;
+        assert_eq!(again.question, None, "a new one, after the one that is open");
+        let answer = Answer { question: next.question, text: "no".into() };
+        world.control.answer("ada", id, answer).await.unwrap();
+        let again = ask(&world, "Go on?").await;
+        assert!(again.question.is_some_and(|new| new != question) && again.answer.is_none());
+    });
+}
+
+#[test]
+fn an_attempt_that_may_not_act_asks_and_tells_nothing() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let asking = world.control.ask_person(run.who, words("Go on?")).await;
+        let question = asking.unwrap().question.unwrap();
+        let progress = || Progress { text: "Half.".into(), percent: Some(50) };
+        let result = || Submission { text: "# Done".into() };
+        world.control.report_progress(run.who, progress()).await.unwrap();
+        world.control.submit_result(run.who, result()).await.unwrap();
+        let view = world.control.show(id).await.unwrap();
+        assert_eq!(view.progress.unwrap().text, "50 %: Half.");
+        assert_eq!(view.summary_text.as_deref(), Some("# Done"));
+        let stranger = QuestionId::from_bits(77);
+        let unknown = world.control.await_answer(run.who, stranger, Duration::ZERO).await;
+        assert_eq!(unknown.unwrap_err().code, Code::NotFound);
+        for (text, percent) in [("", None), ("x", Some(101))] {
+            let bad = Progress { text: text.into(), percent };
+            let refused = world.control.report_progress(run.who, bad).await.unwrap_err();
+            assert_eq!(refused.code, Code::BadRequest);
+        }
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        let fenced = Code::Fenced;
+        let ask = world.control.ask_person(run.who, words("Go on?")).await;
+        assert_eq!(ask.unwrap_err().code, fenced);
+        let waits = world.control.await_answer(run.who, question, Duration::from_secs(60)).await;
+        assert_eq!(waits.unwrap_err().code, fenced);
+        let told = world.control.report_progress(run.who, progress()).await;
+        assert_eq!(told.unwrap_err().code, fenced);
+        let told = world.control.submit_result(run.who, result()).await;
+        assert_eq!(told.unwrap_err().code, fenced);
+    });
+}
+
+#[test]
+fn a_result_that_is_handed_in_is_progress_and_the_last_one_counts() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        for text in ["first", "second", "first"] {
+            let result = Submission { text: text.into() };
+            world.control.submit_result(run.who, result).await.unwrap();
+        }
+        let left = Left { changed: false, summary: Some("from a file".into()) };
+        world.control.end(run.who, Ending::Succeeded(left)).await.unwrap();
+        world.terminate(run.who).await;
+        let view = world.control.show(id).await.unwrap();
+        assert_eq!(view.summary_text.as_deref(), Some("first"));
+        let events = world.control.events(Some(id), None, Duration::ZERO).await.unwrap();
+        let told = events.events.iter().filter(|event| event.kind == "agent.result");
+        assert_eq!(told.count(), 3);
     });
 }

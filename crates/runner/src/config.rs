@@ -20,6 +20,8 @@ pub struct RunnerConfig {
     pub workers: BTreeMap<String, u32>,
     /// Where agents reach Belay.
     pub url: String,
+    /// This program, which agents call as `belay` where their sandbox can execute it.
+    pub belay: Option<PathBuf>,
     /// What programs are searched in, here and by agents: the runner's own `PATH`.
     pub path: String,
     /// Directories that sandboxes hide besides the usual ones: a program below one is shown.

@@ -45,11 +45,11 @@ const EMPTY: &str = "belay-empty";
 /// All trees of a runner, below one directory.
 #[derive(Clone, Debug)]
 pub struct Trees {
-    root: PathBuf,
-    git: Git,
+    pub(crate) root: PathBuf,
+    pub(crate) git: Git,
 }
 
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> TreeError + '_ {
+pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> TreeError + '_ {
     move |source| TreeError::File { path: path.into(), source }
 }
 
@@ -104,7 +104,13 @@ impl Trees {
     /// Makes the session's tree, or finds it made.
     pub async fn prepare(&self, want: &TreeRequest) -> Result<Tree, TreeError> {
         if let Some(tree) = self.find(want.session)? {
-            return Ok(tree);
+            match want.kept {
+                Some(kept) if !self.leads_to(&tree, kept).await? => {
+                    self.have(&tree, kept).await?;
+                    self.set_aside(&tree, kept)?;
+                }
+                Some(_) | None => return Ok(tree),
+            }
         }
         self.check_branch(&want.branch).await?;
         let making = self.root.join("trees").join(format!(".making-{}", want.session));
@@ -123,7 +129,7 @@ impl Trees {
         let (mut tree, head) = arrived?;
         begun?;
         let start = match want.kept {
-            Some(kept) => self.have(&tree, kept).await?,
+            Some(kept) => self.begin_from(&tree, kept).await?,
             None => tree.base,
         };
         let (base, laid) = tokio::join!(
@@ -264,7 +270,7 @@ impl Trees {
     }
 
     /// The commit, which is in the mirror or can be had from where the session publishes.
-    async fn have(&self, tree: &Tree, commit: CommitId) -> Result<CommitId, TreeError> {
+    pub(crate) async fn have(&self, tree: &Tree, commit: CommitId) -> Result<CommitId, TreeError> {
         if self.has(&tree.mirror, commit).await? {
             return Ok(commit);
         }

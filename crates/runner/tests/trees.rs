@@ -736,6 +736,38 @@ async fn what_was_published_brings_a_tree_back_on_another_machine() {
 }
 
 #[tokio::test]
+async fn a_tree_that_was_left_behind_is_set_aside_when_its_session_comes_back() {
+    let machine = Machine::new();
+    let (tree, kept) = work(&machine).await;
+    let base = machine.base().display().to_string();
+    let first = Publisher::new(&machine.git, &tree.mirror, &base, &tree.branch);
+    first.push(Push { commit: kept.commit, expected: None }).await.unwrap();
+    write(&tree.path.join("unsaved.txt"), "u");
+
+    let other = machine.root.path().join("other");
+    let git = Git::new(&other, Duration::from_secs(60)).unwrap();
+    let trees = Trees::new(&other, git.clone()).unwrap();
+    let request = |kept: CommitId| TreeRequest { kept: Some(kept), ..machine.request() };
+    let there = trees.prepare(&request(kept.commit)).await.unwrap();
+    write(&there.path.join("more.txt"), "m");
+    let newer = trees.keep(&there, TASK, AttemptNumber(2), None).await.unwrap();
+    let second = Publisher::new(&git, &there.mirror, &base, &there.branch);
+    let push = Push { commit: newer.commit, expected: Some(kept.commit) };
+    assert_eq!(second.push(push).await.unwrap(), Said::Landed);
+
+    let back = machine.trees.prepare(&request(newer.commit)).await.unwrap();
+    assert_eq!(std::fs::read_to_string(back.path.join("more.txt")).unwrap(), "m");
+    assert!(!back.path.join("unsaved.txt").exists());
+    let beside = back.path.parent().unwrap().read_dir().unwrap().flatten();
+    let left = beside.map(|entry| entry.path()).find(|path| path.join("unsaved.txt").exists());
+    assert!(left.is_some(), "what nobody saved is still there");
+
+    write(&back.path.join("next.txt"), "n");
+    let again = machine.trees.prepare(&request(newer.commit)).await.unwrap();
+    assert!(again.path.join("next.txt").exists(), "and a tree that leads on is left alone");
+}
+
+#[tokio::test]
 async fn a_session_without_a_repository_keeps_its_files() {
     let machine = Machine::new();
     let request = TreeRequest { base: None, ..machine.request() };

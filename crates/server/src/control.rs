@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Backup, Comment, Continue, Events, Health, ListSandboxes, ListTasks,
-    ListTokens, MadeToken, NewTask, NewToken, Principal, Problem, Ready, ReceiptView, Resume,
-    SandboxPage, SandboxView, Stopping, TaskPage, TaskView, TokenPage, TokenView, TranscriptPiece,
-    VerdictView, WhyView,
+    Accept, Answer, Ask, Asking, Backup, Comment, Continue, Events, Health, ListSandboxes,
+    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
+    Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView,
+    TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
 };
 use belay_control::Control;
-use belay_kernel::{SandboxId, TaskId};
+use belay_kernel::{QuestionId, SandboxId, TaskId};
 use belay_store::Store;
 
 use crate::service::Service;
@@ -35,6 +35,31 @@ impl<S: Store> Service for Control<S> {
         key: Option<String>,
     ) -> Result<TaskView, Problem> {
         Self::add_subtask(self, speaker, task, key).await
+    }
+
+    async fn ask(&self, speaker: Who, question: NewQuestion) -> Result<Asking, Problem> {
+        Self::ask_person(self, speaker, question).await
+    }
+
+    async fn await_answer(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+        wait: Duration,
+    ) -> Result<Asking, Problem> {
+        Self::await_answer(self, speaker, question, wait).await
+    }
+
+    async fn handed_over(&self, speaker: Who, question: QuestionId) -> Result<(), Problem> {
+        Self::handed_over(self, speaker, question).await
+    }
+
+    async fn report_progress(&self, speaker: Who, progress: Progress) -> Result<(), Problem> {
+        Self::report_progress(self, speaker, progress).await
+    }
+
+    async fn submit_result(&self, speaker: Who, result: Submission) -> Result<(), Problem> {
+        Self::submit_result(self, speaker, result).await
     }
 
     async fn list(&self, which: ListTasks) -> Result<TaskPage, Problem> {

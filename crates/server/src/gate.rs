@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use belay_api::{Code, Principal, Scope};
+use belay_control::trace::within;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -21,6 +22,7 @@ use crate::access::{Access, bearer, unknown_token};
 use crate::answer::{Failed, REQUEST_ID};
 use crate::failures::Failures;
 use crate::service::Service;
+use crate::traced::Traced;
 
 /// The header that names a request.
 const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
@@ -90,13 +92,18 @@ pub(crate) async fn pass<S: Service>(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let span = tracing::info_span!("request", id = name, %method, path);
     let started = Instant::now();
+    let traced = Traced::begin(&gate.service, request.headers(), &method);
     let handled = async {
         let response = answer(gate, request, next).await;
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(status = response.status().as_u16(), took_ms, "answered");
         response
     };
-    let mut response = REQUEST_ID.scope(name.clone(), handled.instrument(span)).await;
+    let handled = within(traced.as_ref().map(Traced::context), handled.instrument(span));
+    let mut response = REQUEST_ID.scope(name.clone(), handled).await;
+    if let Some(traced) = traced {
+        traced.end(&response, &name);
+    }
     if let Ok(name) = HeaderValue::from_str(&name) {
         response.headers_mut().insert(REQUEST_ID_HEADER, name);
     }

@@ -34,6 +34,10 @@ impl Config {
         for (name, role) in &self.file.roles {
             sections.push((format!("roles.{name}"), tell(serde_json::to_value(role))));
         }
+        sections.push(("watch".into(), tell(serde_json::to_value(&self.file.watch))));
+        for (name, hook) in &self.file.webhooks {
+            sections.push((format!("webhooks.{name}"), tell(serde_json::to_value(hook))));
+        }
         let mut entries = Vec::new();
         for (section, value) in sections {
             self.flatten(&section, value, &mut entries);

@@ -2,11 +2,13 @@
 //! outside.
 
 mod api;
+mod asks;
 mod bad_input;
 mod clock;
 mod crash;
 mod keep_alive;
 mod lessons;
+mod mcp;
 mod processes;
 mod real_agents;
 mod roles;
@@ -16,4 +18,5 @@ mod stop;
 mod success;
 mod table;
 mod timeouts;
+mod watch;
 mod world;

@@ -4,6 +4,7 @@ use belay_agent::{Agent, ConversationId, Launch};
 use belay_api::ATTEMPT_TOKEN;
 use belay_api::port::{Ending, Left, Port, Start};
 use belay_kernel::attempt::Phase;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::Plan;
 use belay_kernel::{Cause, QuestionId, Span};
 use belay_sandbox::{Error, Probe, Provider, Refusal};
@@ -211,6 +212,9 @@ async fn start<C: Port, P: Provider, W: Workspace>(
         let until = preparing(attempt, ticket.until()).await?;
         let made = provider.prepare(&attempt.fence, &planned.sandbox, until);
         preparing(attempt, made).await?.map_err(|error| Halt::sandbox(&error))?;
+    }
+    if planted::is(Bug::ExecutedBeforeCommit) {
+        let _ = provider.start(&attempt.fence, ticket.until().await).await;
     }
     may_start(attempt, agent, decided).await?;
     match provider.start(&attempt.fence, ticket.until().await).await {

@@ -1,6 +1,7 @@
 //! Publishing: the gate, the push, and finding out what became of it.
 
 use belay_api::port::{Left, Port};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::publish::{CommitId, Push, PushOutcome, Remote, Settling, settle};
 use belay_kernel::{Cause, Span};
 use belay_sandbox::Provider;
@@ -28,6 +29,9 @@ pub(super) async fn publish<C: Port, P: Provider, W: Workspace>(
     let expected = look(attempt, tree).await?;
     let push = Push { commit, expected };
     let (port, who) = (&attempt.shared.port, attempt.assignment.who);
+    if planted::is(Bug::PushBeforeGate) {
+        send(attempt, tree, push).await;
+    }
     match attempt.say(|| port.open_publish(who, push)).await {
         Err(Halt::Refused(why)) => return Err(Halt::failed(Cause::PublishFailed, why)),
         opened => opened?,
@@ -163,6 +167,9 @@ async fn find_out<C: Port, P: Provider, W: Workspace>(
     loop {
         let blocked = match (settle(push, workspace.remote_of(tree, push).await), fence.take()) {
             (Settling::Settled(outcome), _) => return outcome,
+            (Settling::FencePush { .. }, _) if planted::is(Bug::NotPushedWithoutFence) => {
+                return PushOutcome::NotPushed;
+            }
             (Settling::FencePush { .. }, None) => {
                 // The next look follows at once; a fence that did not hold waits.
                 fence = Some(workspace.fence(tree, push).await);

@@ -4,6 +4,7 @@
 use belay_agent::Agent;
 use belay_api::port::{Found, Port, PortError, Stepped};
 use belay_kernel::Span;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_sandbox::{Error, Provider, Refusal};
@@ -89,6 +90,9 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
         Step::Kill => match provider.stop(fence, attempt.assignment.limits.stop_grace).await {
             Ok(receipt) => {
                 let processes = u32::try_from(receipt.killed_count).unwrap_or(u32::MAX);
+                if planted::is(Bug::DestroyedBeforeSaved) {
+                    let _ = provider.destroy(fence).await;
+                }
                 (Went::Done, Found::Dead { processes })
             }
             Err(error) => match ended_already(attempt, provider, &error).await {
@@ -166,6 +170,9 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
 ) -> Result<(Went, Found), Over> {
     let assignment = attempt.assignment;
     let nothing = Ok((Went::Done, Found::Nothing));
+    if planted::is(Bug::TranscriptSealedEarly) {
+        return nothing;
+    }
     let Some((agent, launch, decided)) = found_again(attempt) else { return nothing };
     let frozen = matches!(provider.end(attempt.fence.sandbox).await, Ok(None));
     match provider.end(attempt.fence.sandbox).await {
@@ -205,7 +212,8 @@ async fn save_tree<C: Port, P: Provider, W: Workspace>(
 ) -> (Went, Found) {
     let (workspace, who) = (&attempt.shared.workspace, attempt.assignment.who);
     let saved = async {
-        let Some(tree) = workspace.find(attempt.assignment.session).await? else {
+        let found = workspace.find(attempt.assignment.session).await?;
+        let Some(tree) = found.filter(|_| !planted::is(Bug::KeptTreeDropped)) else {
             return Ok(None);
         };
         let since = attempt.assignment.kept;

@@ -172,6 +172,7 @@ impl World {
             root: root.join("runs"),
             workers: BTreeMap::from([("default".to_owned(), 2)]),
             url: "http://127.0.0.1:1".into(),
+            belay: None,
             path: std::env::var("PATH").unwrap(),
             hidden: vec![self.root.path().into()],
             sandbox: belay_sandbox::Limits::default(),

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Backup, Code, Comment, Continue, Events, Health, ListSandboxes, ListTasks,
-    ListTokens, MadeToken, NewTask, NewToken, Principal, Problem, QuestionView, Ready, ReceiptView,
-    Resume, SandboxPage, SandboxView, Scope, Stopping, TaskPage, TaskSummary, TaskView, TokenPage,
-    TokenView, TranscriptPiece, VerdictView, WhyView,
+    Accept, Answer, Ask, Asking, Backup, Code, Comment, Continue, Events, Health, ListSandboxes,
+    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
+    QuestionView, Ready, ReceiptView, Resume, SandboxPage, SandboxView, Scope, Stopping,
+    Submission, TaskPage, TaskSummary, TaskView, TokenPage, TokenView, TranscriptPiece,
+    VerdictView, WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
@@ -21,7 +22,7 @@ use belay_kernel::why::{LivePath, Why};
 use belay_kernel::{
     AttemptNumber, Epoch, Money, QuestionId, SandboxId, TaskId, Timestamp, TokenId,
 };
-use belay_server::Service;
+use belay_server::{Service, Watched};
 
 type Answered<T> = Result<T, Problem>;
 
@@ -42,6 +43,7 @@ struct Script {
     refusal: Option<Problem>,
     command: Vec<String>,
     made: Option<NewTask>,
+    answer: Option<String>,
     /// Repository, base and branch.
     tree: Option<[String; 3]>,
 }
@@ -61,6 +63,7 @@ impl Fake {
             refusal: None,
             command: Vec::new(),
             made: None,
+            answer: None,
             tree: None,
         };
         Self(Arc::new(Mutex::new(script)))
@@ -86,6 +89,11 @@ impl Fake {
         let tree = [repository, base, branch].map(str::to_owned);
         self.with(|script| script.tree = Some(tree));
         self
+    }
+
+    /// The person answers the agent's question.
+    pub(crate) fn answers(&self, text: &str) {
+        self.with(|script| script.answer = Some(text.to_owned()));
     }
 
     /// What was asked, in order.
@@ -170,6 +178,7 @@ fn view(script: &Script) -> TaskView {
         after: Vec::new(),
         questions: if state == ASKING { vec![question] } else { Vec::new() },
         summary_text: None,
+        progress: None,
         revision: 1,
     }
 }
@@ -212,6 +221,8 @@ fn token_view(name: String, scope: Scope, created_by: String) -> TokenView {
 /// The token of the only attempt.
 pub(crate) const ATTEMPT: &str = "belay_attempt_of_the_fake";
 
+impl Watched for Fake {}
+
 impl Service for Fake {
     async fn principal(&self, token: &str) -> Answered<Option<Principal>> {
         let who = Who { task: TASK, attempt: AttemptNumber(1), epoch: Epoch(1) };
@@ -225,6 +236,37 @@ impl Service for Fake {
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {
         self.create(Ask::by("attempt"), task).await
+    }
+
+    async fn ask(&self, _: Who, question: NewQuestion) -> Answered<Asking> {
+        let NewQuestion { text, options } = question;
+        self.change(format!("ask {text} {options:?}"))?;
+        Ok(Asking { question: Some(QUESTION), answer: None })
+    }
+
+    async fn await_answer(&self, _: Who, id: QuestionId, wait: Duration) -> Answered<Asking> {
+        self.with(|script| script.calls.push(format!("await {id} {}", wait.as_millis())));
+        let answered = || self.with(|script| script.answer.clone());
+        let looks = async {
+            while answered().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // The fake's own patience: clients are told at its end that the call goes on.
+        let _ = tokio::time::timeout(wait.min(Duration::from_millis(50)), looks).await;
+        Ok(Asking { question: Some(id), answer: answered() })
+    }
+
+    async fn handed_over(&self, _: Who, question: QuestionId) -> Answered<()> {
+        self.change(format!("handed over {question}")).map(drop)
+    }
+
+    async fn report_progress(&self, _: Who, progress: Progress) -> Answered<()> {
+        self.change(format!("progress {} {:?}", progress.text, progress.percent)).map(drop)
+    }
+
+    async fn submit_result(&self, _: Who, result: Submission) -> Answered<()> {
+        self.change(format!("result {}", result.text)).map(drop)
     }
 
     async fn find(&self, id: &str) -> Answered<TaskId> {

@@ -20,9 +20,15 @@ use crate::refusal::{Refusal, Rule};
 use crate::row::{Key, Row};
 use crate::table::Table;
 
-/// Marks a batch as committed; whoever marks it first decides.
-pub(super) const MARK: &str = "INSERT INTO batches VALUES ($1, \
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint) ON CONFLICT DO NOTHING";
+/// Marks a batch as committed. Fails if the batch was declared void, and the batch with it.
+const MARK: &str = "INSERT INTO batches VALUES ($1, \
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+
+/// Declares a batch void, unless it is marked: its moment is below zero then. If the batch is still
+/// under way this waits for its end, and after this it can never be committed. Doing it again
+/// changes nothing.
+pub(super) const VOID: &str = "INSERT INTO batches VALUES ($1, \
+    -(extract(epoch FROM clock_timestamp()) * 1000)::bigint) ON CONFLICT DO NOTHING";
 
 /// Why a batch was not committed.
 #[derive(Debug)]
@@ -284,9 +290,9 @@ pub(super) async fn write(
 ) -> Result<Written, Broken> {
     let batch = format!("{:032x}", draw());
     let mut statements = rows(left, guards);
-    statements.extend(leases(left));
     statements.extend(super::group::appended(&left.done));
     statements.push(Statement::new(MARK, vec![Arg::text(&batch)]));
+    statements.extend(leases(left));
     let statements: Vec<&Statement> = statements.iter().collect();
     let ready = match (ready_all(client, &statements).await, begun) {
         (Ok(ready), _) => ready,
@@ -429,7 +435,11 @@ pub(super) fn int(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
 
-/// Leases in rounds, so that no round names a holder twice.
+/// What stops keeping plans for the rest of a transaction.
+const PLAN_ANEW: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
+
+/// Leases in rounds, so that no round names a holder twice. They come last: those that end are
+/// named by the second column of their key, and a plan from when there were few goes through all.
 fn leases(left: &Left<'_>) -> Vec<Statement> {
     let mut rounds: Vec<Vec<&LeaseWrite>> = Vec::new();
     let mut seen: HashMap<crate::lease::Holder, usize> = HashMap::new();
@@ -441,7 +451,9 @@ fn leases(left: &Left<'_>) -> Vec<Statement> {
         rounds[*round].push(write);
         *round += 1;
     }
-    rounds.iter().flat_map(|round| lease_round(round)).collect()
+    let ends = |write: &&&LeaseWrite| write.act == LeaseAct::Close || write.act == LeaseAct::Drop;
+    let anew = left.leases.iter().find(ends).map(|_| Statement::new(PLAN_ANEW, Vec::new()));
+    anew.into_iter().chain(rounds.iter().flat_map(|round| lease_round(round))).collect()
 }
 
 /// A lease that is opened, column by column.

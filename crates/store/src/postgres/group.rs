@@ -216,15 +216,16 @@ async fn attempt(
     )
 }
 
-/// Whether the batch was committed. Its mark is made here if it is not there: if the lost
-/// transaction is still under way this waits for its end, and after this it can never commit.
+/// Whether the batch was committed; after this it is so for ever. A reply that is lost here can be
+/// asked for again.
 async fn was_committed(link: &Link, batch: &str) -> Result<bool, Trouble> {
     let args = [Arg::text(batch)];
-    // A mark of ours whose own reply was lost looks like the batch's: the answer is then unknown.
-    let marked: Result<u64, Failure> = transact!(link, close_once, |client| async {
-        Ok::<_, Trouble>(client.execute(batch::MARK, &args).await?)
+    let found: Result<bool, Failure> = transact!(link, close, |client| async {
+        client.execute(batch::VOID, &args).await?;
+        let rows = client.query("SELECT at > 0 FROM batches WHERE id = $1", &args).await?;
+        Ok::<_, Trouble>(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
     });
-    marked.map(|marked| marked == 0).map_err(Trouble::Failed)
+    found.map_err(|_| Trouble::Failed(Failure::Unknown))
 }
 
 /// Events, effects and answers of decisions that are done.

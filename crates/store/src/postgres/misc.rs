@@ -86,6 +86,17 @@ pub(super) async fn scan(client: &Session, scan: &Scan) -> Answer<Vec<RawRow>> {
     rows.iter().map(|row| raw(table, row).map_err(Trouble::from)).collect()
 }
 
+/// How many rows have each value of a column, in the order of the values.
+pub(super) async fn tally(
+    client: &Session,
+    table: &Table,
+    column: &str,
+) -> Answer<Vec<(String, u64)>> {
+    let rows = client.query(&table.tally_sql(column), &[]).await?;
+    let counted = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()));
+    rows.iter().map(counted).collect()
+}
+
 /// The database's clock.
 pub(super) async fn clock(client: &Session) -> Answer<Timestamp> {
     let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -431,10 +442,11 @@ pub(super) async fn prune(client: &Session, prune: Prune) -> Answer<Pruned> {
         (SELECT principal, key FROM requests WHERE at < $1 ORDER BY at LIMIT $2)";
     let args = [Arg::int(prune.requests_before.as_millis()), Arg::int(PRUNE)];
     let requests = client.execute(requests, &args).await?;
+    // The moment of a void one is below zero.
     let batches = "DELETE FROM batches WHERE id IN (SELECT id FROM batches
-        WHERE at < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1
-        ORDER BY at LIMIT $2)";
-    let args = [Arg::int(KEEP_BATCHES_MS), Arg::int(PRUNE)];
+        WHERE at BETWEEN -$1 AND $1 ORDER BY at LIMIT $2)";
+    let old = clock(client).await?.as_millis().saturating_sub(KEEP_BATCHES_MS);
+    let args = [Arg::int(old), Arg::int(PRUNE)];
     client.execute(batches, &args).await?;
     Ok(Pruned { events: events.unsigned_abs(), requests })
 }
