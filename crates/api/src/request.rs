@@ -75,7 +75,7 @@ pub struct NewTask {
     /// Whether an agent whose usage cannot be counted is accepted although there is a budget.
     pub allow_uncounted: bool,
     /// How many attempts are made without a person; 1, if it is not said.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 10_000)]
     pub max_attempts: Option<u32>,
     /// Higher is claimed first; may be negative.
     pub priority: i64,

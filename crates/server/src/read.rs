@@ -102,9 +102,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 fn key(value: &HeaderValue) -> Result<String, Failed> {
     match value.to_str() {
-        Ok(key) if (1..=KEY_LIMIT).contains(&key.len()) => Ok(key.to_owned()),
+        Ok(key) if (1..=KEY_LIMIT).contains(&key.len()) && !key.contains([' ', '\t']) => {
+            Ok(key.to_owned())
+        }
         Ok(_) | Err(_) => {
-            let detail = format!("an idempotency key is 1 to {KEY_LIMIT} plain characters");
+            let detail =
+                format!("an idempotency key is 1 to {KEY_LIMIT} plain characters, without spaces");
             Err(Failed::new(Code::BadRequest, detail))
         }
     }
