@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::run::{Outcome, Workspace, passes};
-use crate::{tidy, tools};
+use crate::{api, tidy, tools, worlds};
 
 /// One thing that is checked.
 struct Step {
@@ -22,8 +22,11 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "clippy", run: clippy },
     Step { name: "tests", run: tests },
+    Step { name: "fresh worlds", run: worlds::fresh_worlds },
+    Step { name: "planted bugs", run: worlds::planted_bugs },
     Step { name: "doctests", run: |w| passes(&mut w.cargo(&["test", "--workspace", "--doc"])) },
     Step { name: "documentation", run: documentation },
+    Step { name: "the API as described", run: api::run },
     Step { name: "licences, bans, sources", run: licences },
     Step { name: "advisories", run: advisories },
     Step { name: "unused dependencies", run: unused_dependencies },

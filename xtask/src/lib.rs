@@ -4,7 +4,9 @@
 
 #![expect(clippy::print_stdout, reason = "automation speaks to the person who runs it")]
 
+pub mod api;
 pub mod bench;
+pub mod chaos;
 pub mod ci;
 pub mod mutants;
 pub mod tidy;
@@ -12,5 +14,6 @@ pub mod up;
 
 mod run;
 mod tools;
+mod worlds;
 
 pub use run::{Outcome, Workspace};

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use xtask::{Outcome, Workspace, bench, ci, mutants, tidy, up};
+use xtask::{Outcome, Workspace, api, bench, chaos, ci, mutants, tidy, up};
 
 /// One command: its name, what `help` says about it, what it does.
 struct Command {
@@ -26,6 +26,11 @@ const COMMANDS: &[Command] = &[
         run: up::run,
     },
     Command {
+        name: "api",
+        about: "try the server with what its own description allows, and with what it does not",
+        run: |workspace, _| api::run(workspace),
+    },
+    Command {
         name: "tidy",
         about: "check the house rules alone",
         run: |workspace, _| tidy::run(workspace),
@@ -34,6 +39,11 @@ const COMMANDS: &[Command] = &[
         name: "mutants",
         about: "change the kernel in small ways and see its tests fail [cargo-mutants options]",
         run: mutants::run,
+    },
+    Command {
+        name: "chaos",
+        about: "kill, stop and starve a real server under load [--seconds N] [--seed S]",
+        run: chaos::run,
     },
     Command {
         name: "bench",

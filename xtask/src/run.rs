@@ -53,6 +53,12 @@ impl Workspace {
         &self.tools
     }
 
+    /// A program that a build for development made.
+    pub(crate) fn built(&self, program: &str) -> PathBuf {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        target.unwrap_or_else(|| self.root.join("target")).join("debug").join(program)
+    }
+
     /// A program to be run here, without stdin, with our tools on its path.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);

@@ -4,6 +4,8 @@
 //! so that `cargo xtask tidy` and the test `xtask/tests/tidy.rs` run the same list, and every rule
 //! has a unit test in which it finds something: a rule that cannot fail is a defect.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use crate::run::{Outcome, Workspace, output};
@@ -29,6 +31,7 @@ pub const RULES: &[Rule] = &[
     Rule { name: "lints_are_inherited", check: setup::lints_are_inherited },
     Rule { name: "clippy_rules_are_repeated", check: setup::clippy_rules_are_repeated },
     Rule { name: "function_size_is_a_lint", check: setup::function_size_is_a_lint },
+    Rule { name: "planted_bugs_stay_out", check: setup::planted_bugs_stay_out },
     Rule { name: "module_docs", check: source::module_docs },
     Rule { name: "file_size", check: source::file_size },
     Rule { name: "line_length", check: source::line_length },
@@ -63,6 +66,13 @@ pub fn run(workspace: &Workspace) -> Outcome {
 pub(crate) fn crate_names(workspace: &Workspace) -> Result<Vec<String>, String> {
     let packages = packages(&metadata(workspace)?);
     Ok(packages.into_iter().map(|package| package.name).collect())
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory(workspace: &Workspace) -> Result<PathBuf, String> {
+    let metadata = metadata(workspace)?;
+    let target = metadata["target_directory"].as_str().map(PathBuf::from);
+    target.ok_or_else(|| "cargo metadata names no target directory".to_owned())
 }
 
 /// What the rules look at: the files that git knows or would add, and the crates.

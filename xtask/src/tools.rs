@@ -3,7 +3,7 @@
 //! Cargo's tools are installed from source into a directory that all checkouts share; Debian's
 //! packages are installed only by root, and only once the crate that needs them exists.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::run::{Outcome, Workspace, passes};
 
@@ -39,6 +39,32 @@ impl Tool {
     }
 }
 
+/// What tries the API by its description; from PyPI.
+const SCHEMATHESIS: &str = "4.32.5";
+
+/// The program schemathesis, installed into an environment of its own if it is not there.
+pub(crate) fn schemathesis(workspace: &Workspace) -> Result<PathBuf, String> {
+    let place = workspace.tools().join(format!("schemathesis-{SCHEMATHESIS}"));
+    let program = place.join("bin/schemathesis");
+    if program.is_file() {
+        return Ok(program);
+    }
+    println!("schemathesis is missing; installing {SCHEMATHESIS}");
+    let failed = |what: &str| format!("schemathesis could not be installed: {what}");
+    let mut environment = workspace.command("python3");
+    environment.args(["-m", "venv", "--clear"]).arg(&place);
+    if passes(&mut environment) != Outcome::Passed {
+        return Err(failed("python3 makes no environment (Debian: python3-venv)"));
+    }
+    let mut install = workspace.command(&place.join("bin/pip").display().to_string());
+    install.args(["install", "--quiet", "--disable-pip-version-check"]);
+    install.arg(format!("schemathesis=={SCHEMATHESIS}"));
+    match passes(&mut install) {
+        Outcome::Passed => Ok(program),
+        _ => Err(failed("pip failed")),
+    }
+}
+
 /// A Debian package that tests use, and how to see that it is there.
 struct Package {
     name: &'static str,
@@ -50,6 +76,8 @@ struct Package {
 
 const PACKAGES: &[Package] = &[
     Package { name: "git", brings: "git", crate_name: "xtask" },
+    Package { name: "python3-venv", brings: "python3", crate_name: "belay-server" },
+    Package { name: "curl", brings: "curl", crate_name: "belay" },
     Package { name: "postgresql", brings: "/usr/lib/postgresql", crate_name: "belay-store" },
     Package { name: "pgbouncer", brings: "pgbouncer", crate_name: "belay-store" },
     Package { name: "faketime", brings: "faketime", crate_name: "belay-store" },

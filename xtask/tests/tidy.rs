@@ -29,6 +29,7 @@ rules! {
     lints_are_inherited
     clippy_rules_are_repeated
     function_size_is_a_lint
+    planted_bugs_stay_out
     module_docs
     file_size
     line_length

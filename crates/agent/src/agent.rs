@@ -73,6 +73,19 @@ impl Agent {
         }
     }
 
+    /// Whether its process can stay after a turn and be given another one.
+    pub const fn takes_turns(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex => true,
+            Self::Gemini
+            | Self::OpenCode
+            | Self::Copilot
+            | Self::Cursor
+            | Self::Acp
+            | Self::Command => false,
+        }
+    }
+
     fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }

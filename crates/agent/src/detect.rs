@@ -177,4 +177,11 @@ impl Agent {
     pub const fn credential_variables(self) -> &'static [&'static str] {
         credential_places(self).0
     }
+
+    /// Whether the value of a variable with this name is a secret, to be masked in what is kept.
+    pub fn is_secret(self, name: &str) -> bool {
+        let upper = name.to_ascii_uppercase();
+        let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD"];
+        self.credential_variables().contains(&name) || parts.iter().any(|part| upper.contains(part))
+    }
 }

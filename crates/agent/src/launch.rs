@@ -75,6 +75,21 @@ impl McpServer {
         }
     }
 
+    /// The same through this program, which goes on when Belay is restarted and finds it again.
+    pub fn belay_program(program: &str) -> Self {
+        Self::Program { name: "belay".into(), argv: vec![program.into(), "mcp".into()] }
+    }
+
+    /// The same for an agent that has a tool `ask_user` of its own, which hides ours.
+    #[must_use]
+    pub fn asking_as_ask_person(mut self) -> Self {
+        match &mut self {
+            Self::Http { url, .. } => url.push_str("?ask=ask_person"),
+            Self::Program { argv, .. } => argv.push("--ask-person".into()),
+        }
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         match self {

@@ -41,6 +41,11 @@ pub(crate) trait Dialect: Send {
         None
     }
 
+    /// The bytes that begin another turn of the same process.
+    fn next_turn(&mut self, _prompt: &str) -> Option<Vec<u8>> {
+        None
+    }
+
     /// The bytes that ask the agent to end its turn.
     fn interrupt(&mut self, _books: &Books) -> Option<Vec<u8>> {
         None
@@ -115,6 +120,14 @@ impl Reader {
         let bytes = self.dialect.answer(question, answer).ok_or(AnswerRefusal::NotHeld)?;
         self.books.questions.remove(key);
         Ok(bytes)
+    }
+
+    /// The bytes that begin another turn, for an agent whose process stays when a turn is over;
+    /// nothing for the others. They are to be written at once: the turn counts as open.
+    pub fn next_turn(&mut self, prompt: &str) -> Option<Vec<u8>> {
+        let bytes = self.dialect.next_turn(prompt)?;
+        self.books.turn = Turn::Open;
+        Some(bytes)
     }
 
     /// The bytes that ask the agent to end its turn; nothing for agents that only a signal reaches.

@@ -11,11 +11,23 @@ use crate::port::Who;
 
 /// What a token is for.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// Reads everything and changes nothing.
+    #[default]
     Viewer,
     /// Reads everything, and makes and moves tasks.
     Operator,

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, TaskId};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::attempt::{Asking, NewQuestion, Progress, Submission};
 use crate::problem::{Code, Problem};
 use crate::request::{Accept, Answer, Comment, Continue, ListTasks, NewTask, Resume, Stop};
+use crate::token::{ListTokens, MadeToken, NewToken, TokenPage, TokenView};
 use crate::view::{
     Backup, Events, Health, ReceiptView, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+};
+use crate::watch::{
+    AlertList, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed, WebhookList, WebhookView,
 };
 
 /// Why a request was not answered.
@@ -40,6 +45,14 @@ impl Unanswered {
     }
 }
 
+/// What is to be trusted cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not a certificate as PEM")]
+pub struct UnusableAuthority {
+    #[source]
+    source: Option<reqwest::Error>,
+}
+
 /// Speaks to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -58,10 +71,23 @@ impl Client {
     pub fn new(url: &str, token: &str) -> Self {
         // The HTTP library asks for it also where nothing is encrypted; the first one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
         // Without proxies and certificates of its own there is nothing that can fail to be built.
-        let http = builder.build().unwrap_or_default();
+        let http = builder().build().unwrap_or_default();
         Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
+    }
+
+    /// The same, which trusts the certificates of `authorities` (as PEM) besides the machine's own.
+    pub fn trusting(url: &str, token: &str, authorities: &[u8]) -> Result<Self, UnusableAuthority> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let certificates = reqwest::Certificate::from_pem_bundle(authorities);
+        let unusable = |source: Option<reqwest::Error>| UnusableAuthority { source };
+        let certificates = certificates.map_err(|error| unusable(Some(error)))?;
+        if certificates.is_empty() {
+            return Err(unusable(None));
+        }
+        let builder = builder().tls_certs_merge(certificates);
+        let http = builder.build().map_err(|error| unusable(Some(error)))?;
+        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() })
     }
 
     /// Where the server is.
@@ -151,6 +177,23 @@ impl Client {
         self.send(request.timeout(LIMIT)).await.map(drop)
     }
 
+    /// Makes a token; it is told this once.
+    pub async fn create_token(&self, new: &NewToken, key: &str) -> Answered<MadeToken> {
+        self.post("/api/v1/tokens", new, Some(key)).await
+    }
+
+    /// Lists tokens, newest first.
+    pub async fn tokens(&self, which: &ListTokens) -> Answered<TokenPage> {
+        self.get("/api/v1/tokens", which).await
+    }
+
+    /// Revokes a token, by its id or its name.
+    pub async fn revoke_token(&self, named: &str, key: &str) -> Answered<TokenView> {
+        let path = format!("/api/v1/tokens/{}", segment(named));
+        let request = self.request(Method::DELETE, &path).header("idempotency-key", key);
+        self.json(request.timeout(LIMIT)).await
+    }
+
     /// Events after `cursor`, of one task if it is named: at once if there are any, else after at
     /// most `wait`.
     pub async fn events(
@@ -200,11 +243,87 @@ impl Client {
         Ok(response.bytes().await.map_err(|source| self.unanswered(source))?.to_vec())
     }
 
+    /// Asks the person, for the attempt whose token this client has. The same words are the same
+    /// question until its answer was handed over.
+    pub async fn ask(&self, ask: &NewQuestion) -> Answered<Asking> {
+        self.post("/api/v1/attempt/questions", ask, None).await
+    }
+
+    /// How a question of the attempt stands: at once if it is answered, else after at most `wait`.
+    pub async fn await_answer(&self, question: QuestionId, wait: Duration) -> Answered<Asking> {
+        let path = format!("/api/v1/attempt/questions/{question}");
+        let query = [("wait_ms", wait.as_millis().to_string())];
+        self.json(self.request(Method::GET, &path).query(&query).timeout(LIMIT + wait)).await
+    }
+
+    /// The agent has the answer.
+    pub async fn handed_over(&self, question: QuestionId) -> Answered<()> {
+        let path = format!("/api/v1/attempt/questions/{question}/handed-over");
+        self.send(self.request(Method::POST, &path).timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Tells how far the attempt is.
+    pub async fn report_progress(&self, progress: &Progress) -> Answered<()> {
+        let request = self.request(Method::POST, "/api/v1/attempt/progress").json(progress);
+        self.send(request.timeout(LIMIT)).await.map(drop)
+    }
+
+    /// Tells what came of the attempt's work.
+    pub async fn submit_result(&self, result: &Submission) -> Answered<()> {
+        let request = self.request(Method::POST, "/api/v1/attempt/result").json(result);
+        self.send(request.timeout(LIMIT)).await.map(drop)
+    }
+
     /// Backs the database up, to a path on the server's machine.
     pub async fn backup(&self, path: &str) -> Answered<Backup> {
         let body = serde_json::json!({ "path": path });
         let request = self.request(Method::POST, "/api/v1/backup").json(&body);
         self.json(request.timeout(Duration::from_secs(600))).await
+    }
+
+    /// Every webhook.
+    pub async fn webhooks(&self) -> Answered<WebhookList> {
+        self.get("/api/v1/webhooks", &()).await
+    }
+
+    /// One webhook, by id or name.
+    pub async fn webhook(&self, which: &str) -> Answered<WebhookView> {
+        self.get(&hook(which, ""), &()).await
+    }
+
+    /// Makes a webhook.
+    pub async fn make_webhook(&self, new: &NewWebhook) -> Answered<MadeWebhook> {
+        self.post("/api/v1/webhooks", new, None).await
+    }
+
+    /// Removes a webhook.
+    pub async fn remove_webhook(&self, which: &str) -> Answered<()> {
+        let request = self.request(Method::DELETE, &hook(which, "")).timeout(LIMIT);
+        self.send(request).await.map(drop)
+    }
+
+    /// Tries a webhook out.
+    pub async fn test_webhook(&self, which: &str) -> Answered<WebhookView> {
+        self.post(&hook(which, "/test"), &(), None).await
+    }
+
+    /// What a webhook was not told.
+    pub async fn letters(&self, which: &str, asked: &ListLetters) -> Answered<LetterPage> {
+        self.get(&hook(which, "/letters"), asked).await
+    }
+
+    /// Lets dead letters wait again: all, or one.
+    pub async fn replay(&self, which: &str, number: Option<u64>) -> Answered<Replayed> {
+        let path = match number {
+            Some(number) => hook(which, &format!("/letters/{number}/replay")),
+            None => hook(which, "/replay"),
+        };
+        self.post(&path, &(), None).await
+    }
+
+    /// Every alert.
+    pub async fn alerts(&self) -> Answered<AlertList> {
+        self.get("/api/v1/alerts", &()).await
     }
 
     async fn verb<B: Serialize, T: DeserializeOwned>(
@@ -260,6 +379,10 @@ impl Client {
     }
 }
 
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5))
+}
+
 /// An answer that is no problem document: not from Belay, or from something before it.
 fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     let text: String = text.chars().take(200).collect();
@@ -268,9 +391,41 @@ fn unknown_problem(status: StatusCode, text: &str) -> Problem {
     Problem { status: status.as_u16(), ..Problem::new(code, detail) }
 }
 
-/// A path segment out of what a person typed: nothing in it can reach another route.
+/// The path of a webhook.
+fn hook(which: &str, rest: &str) -> String {
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let name: String = which.chars().filter(plain).take(64).collect();
+    let name = if name.trim_matches('.').is_empty() { "-" } else { name.as_str() };
+    format!("/api/v1/webhooks/{name}{rest}")
+}
+
+/// A path segment out of what a person typed: nothing in it can reach another route, and nothing is
+/// left out, which could make it the name of something else.
 fn segment(text: &str) -> String {
-    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
-    let id: String = text.chars().filter(plain).take(64).collect();
+    let mut id = String::new();
+    for byte in text.bytes().take(64) {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => id.push(char::from(byte)),
+            _ => id.push_str(&format!("%{byte:02X}")),
+        }
+    }
     if id.is_empty() { "-".to_owned() } else { id }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_typed_stays_what_it_is_and_where_it_is() {
+        for (typed, sent) in [
+            ("3kf9", "3kf9"),
+            ("3k!f9", "3k%21f9"),
+            ("../x", "%2E%2E%2Fx"),
+            ("ä", "%C3%A4"),
+            ("", "-"),
+        ] {
+            assert_eq!(segment(typed), sent);
+        }
+    }
 }

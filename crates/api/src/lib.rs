@@ -9,28 +9,44 @@
 //! and programs say, with the [`Client`] that says it.
 
 mod access;
+mod attempt;
 mod client;
 pub mod port;
 mod problem;
 mod request;
+mod sandbox;
+mod token;
 mod view;
+mod watch;
 
 pub use access::{Ask, Principal, Scope, ScopeError};
-pub use client::{Client, ClientError, Unanswered};
+pub use attempt::{
+    Asking, NewQuestion, PROGRESS_LIMIT, Progress, ProgressView, RESULT_LIMIT, Submission,
+};
+pub use client::{Client, ClientError, Unanswered, UnusableAuthority};
 pub use problem::{Code, Problem};
 pub use request::{
     Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, NewBackup,
     NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
+pub use sandbox::{ListSandboxes, SandboxPage, SandboxView, VerdictView};
+pub use token::{ListTokens, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is};
 pub use view::{
     AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready, ReceiptView,
     Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,
+};
+pub use watch::{
+    AlertList, AlertView, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook,
+    Replayed, WebhookList, WebhookView,
 };
 
 use std::fmt;
 
 /// How an attempt's token begins; its task, its number and a secret follow.
 pub const ATTEMPT_TOKEN: &str = "belay_attempt_";
+
+/// How a webhook's secret begins that Belay drew.
+pub const WEBHOOK_SECRET: &str = "belay_hook_";
 
 /// The hash of a token, under which it is stored.
 pub fn token_hash(token: &str) -> String {

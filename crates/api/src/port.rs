@@ -97,6 +97,9 @@ pub struct Work {
     pub repository: Option<String>,
     /// What the tree begins with.
     pub base: Option<String>,
+    /// The session of the task that this one is a subtask of, if they work on the same repository:
+    /// the tree begins with what was committed last in that one's, where it is on this machine.
+    pub beside: Option<SessionId>,
     /// The branch of the tree, and the one that is pushed to.
     pub branch: String,
     /// Whether the work is pushed.
@@ -107,6 +110,8 @@ pub struct Work {
     pub environment: BTreeMap<String, String>,
     /// What the task tree may use.
     pub budget: Budget,
+    /// Whether the agent stays, frozen, when it has done its part.
+    pub keep_alive: bool,
 }
 
 /// What the agent is told.
@@ -118,11 +123,25 @@ pub struct Prompt {
     pub next: String,
 }
 
+/// A sandbox that was frozen when an earlier attempt of its session had ended, and in which the
+/// same agent goes on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Thaw {
+    /// The attempt that it was made for, whose files its agent knows.
+    pub first: Who,
+    /// How much it had printed when it was frozen: the transcripts of the attempts before.
+    pub printed: u64,
+    /// What was answered so far: a question that the agent still holds is answered with it.
+    pub answers: Vec<(QuestionId, String)>,
+}
+
 /// An attempt that a runner has, as control knows it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Assignment {
     /// Which attempt.
     pub who: Who,
+    /// The role whose worker it takes.
+    pub role: String,
     /// Its session.
     pub session: SessionId,
     /// Its sandbox, whose id is stored before it is made.
@@ -144,6 +163,8 @@ pub struct Assignment {
     /// The commit that the session's last attempt left, where its tree is not here any more, and
     /// what is published again.
     pub kept: Option<CommitId>,
+    /// The frozen sandbox that it goes on in, if it does.
+    pub thaw: Option<Thaw>,
     /// How much of its transcript is durable.
     pub acknowledged: u64,
     /// How long its lease lasts after each renewal.
@@ -170,6 +191,11 @@ pub enum Duty {
         question: QuestionId,
         /// The answer.
         text: String,
+    },
+    /// Remove what is left of this session: its tree, its files, its home. Its kept work stays.
+    Forget {
+        /// The session.
+        session: SessionId,
     },
     /// There may be something to claim for this role.
     Claim {
@@ -427,8 +453,23 @@ pub trait Port: Send + Sync + 'static {
         left: Left,
     ) -> impl Future<Output = Result<(), PortError>> + Send;
 
+    /// It is not known yet what became of the push, and this is what stands in the way: one
+    /// sentence, for people.
+    fn unsettled(
+        &self,
+        who: Who,
+        why: String,
+    ) -> impl Future<Output = Result<(), PortError>> + Send;
+
     /// The agent is gone, and this is how it ended.
     fn end(&self, who: Who, ending: Ending) -> impl Future<Output = Result<(), PortError>> + Send;
+
+    /// Nothing is left of a session on this runner.
+    fn forgot(
+        &self,
+        runner: RunnerId,
+        session: SessionId,
+    ) -> impl Future<Output = Result<(), PortError>> + Send;
 
     /// Tells what providers have, listed before this is asked; answered, in order, with what is to
     /// become of each.

@@ -88,6 +88,7 @@ impl Code {
 
 /// A problem document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema, thiserror::Error)]
+#[schema(as = ProblemBody)]
 #[error("{detail}")]
 pub struct Problem {
     /// What kind of problem it is.

@@ -7,6 +7,14 @@ use belay_kernel::{AttemptNumber, QuestionId, TaskId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+/// A whole number: any that is not negative is taken, and more than makes sense means that.
+pub(crate) fn whole_number() -> utoipa::openapi::Object {
+    utoipa::openapi::ObjectBuilder::new()
+        .schema_type(utoipa::openapi::schema::Type::Integer)
+        .minimum(Some(0))
+        .build()
+}
+
 /// What becomes of a task's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -34,10 +42,12 @@ pub enum Dirty {
 #[serde(deny_unknown_fields, default)]
 pub struct NewTask {
     /// What the agent is to do.
+    #[schema(example = "make the tests pass")]
     pub prompt: String,
     /// In a few words; the prompt's first line, if it is not said.
     pub title: Option<String>,
     /// The agent, if not the role's.
+    #[schema(pattern = "^(claude|codex|gemini|opencode|copilot|cursor|acp|command)$")]
     pub agent: Option<String>,
     /// The program and its arguments, if the agent is a plain command.
     pub command: Vec<String>,
@@ -60,10 +70,12 @@ pub struct NewTask {
     /// At most so much money, in US dollars, subtasks included.
     pub budget_usd: Option<f64>,
     /// At most so many tokens, subtasks included.
+    #[schema(minimum = 1)]
     pub max_tokens: Option<u64>,
     /// Whether an agent whose usage cannot be counted is accepted although there is a budget.
     pub allow_uncounted: bool,
     /// How many attempts are made without a person; 1, if it is not said.
+    #[schema(minimum = 1)]
     pub max_attempts: Option<u32>,
     /// Higher is claimed first; may be negative.
     pub priority: i64,
@@ -72,6 +84,7 @@ pub struct NewTask {
     /// The task that this one is a subtask of.
     pub parent: Option<TaskId>,
     /// The role whose workers may claim it; `default`, if it is not said.
+    #[schema(pattern = "^[a-z][a-z0-9_-]{0,39}$")]
     pub role: Option<String>,
     /// Variables that the agent gets.
     pub environment: BTreeMap<String, String>,
@@ -109,6 +122,7 @@ pub struct ListTasks {
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {
     /// Wait so many milliseconds for the receipt; zero for a cancel, which does not wait.
+    #[schema(schema_with = whole_number)]
     pub wait_ms: u64,
 }
 
@@ -191,6 +205,7 @@ pub struct AfterCursor {
     /// Those after this cursor; all that are kept, if it is not said.
     pub after: Option<String>,
     /// Wait so many milliseconds for one, if there is none; at most a minute.
+    #[param(schema_with = whole_number)]
     pub wait_ms: u64,
 }
 
@@ -202,8 +217,10 @@ pub struct TranscriptRange {
     /// The attempt; the last one, if it is not said.
     pub attempt: Option<u32>,
     /// From this byte on.
+    #[param(schema_with = whole_number)]
     pub from: u64,
     /// Wait so many milliseconds for more, if there is none; at most a minute.
+    #[param(schema_with = whole_number)]
     pub wait_ms: u64,
 }
 

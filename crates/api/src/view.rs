@@ -14,6 +14,8 @@ use belay_kernel::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::attempt::ProgressView;
+
 /// A task, in a list.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskSummary {
@@ -166,6 +168,9 @@ pub struct TaskView {
     pub questions: Vec<QuestionView>,
     /// What the last attempt said it did.
     pub summary_text: Option<String>,
+    /// What the last attempt that said so said of its progress.
+    #[serde(default)]
+    pub progress: Option<ProgressView>,
     /// The row's revision, for `If-Match`.
     pub revision: u64,
 }

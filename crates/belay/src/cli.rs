@@ -1,7 +1,9 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use belay_api::Scope;
 use belay_kernel::Span;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -74,15 +76,31 @@ pub(crate) enum Command {
     Diff(Attempt),
     /// Remove a task and what is kept of it
     Rm(Which),
+    /// Ask the person who gave the task, from inside a sandbox, and print the answer
+    Ask(Ask),
+    /// Hand in what came of an agent's work, from inside a sandbox
+    SubmitResult(SubmitResult),
+    /// Serve MCP on standard input and output, to an assistant or to an agent
+    Mcp(Mcp),
     /// Tell what this machine can do, what is missing, what that costs, and what fixes it
     Doctor,
+    /// Make, try and remove webhooks, and send again what was given up
+    #[command(subcommand)]
+    Webhook(Webhook),
+    /// List alerts
+    Alerts,
     /// Back the database up
     Backup(Backup),
     /// Watch ten short tasks with real processes: what goes well, what goes wrong, what is noticed
     Demo(Demo),
+    /// Live through simulated worlds in which everything goes wrong, and tell what was found
+    Sim(Sim),
     /// What the demo's agents are
     #[command(hide = true)]
     DemoAgent(DemoAgent),
+    /// Make, list and revoke tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print every setting and where it comes from
     Config,
     /// Print a completion script for a shell
@@ -94,18 +112,96 @@ pub(crate) enum Command {
 /// `belay up`.
 #[derive(Args, Debug)]
 pub(crate) struct Up {
-    /// The port on the loopback address; 0 takes any that is free [default: 7425]
+    /// The port; 0 takes any that is free [default: 7425]
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+    /// The address to listen at; any but loopback needs a certificate [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<IpAddr>,
+    /// A certificate with its chain, as PEM; the server then speaks HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Listen beyond loopback without encryption: whoever is in between reads tokens and work
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// A PostgreSQL to use instead of the embedded database
     #[arg(long, value_name = "URL", env = "BELAY_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
+    /// How the log is written [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<crate::config::LogFormat>,
     /// Go into a session of its own; what the other commands start a server with
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
     /// End when the process that started it does
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+}
+
+/// `belay sim`.
+#[derive(Args, Debug)]
+pub(crate) struct Sim {
+    /// How many worlds to live through [default: 200, 1 with --seed, any number with --minutes]
+    #[arg(long, value_name = "N")]
+    pub(crate) seeds: Option<u64>,
+    /// The seed of the first one; those of the others follow [default: drawn from the clock]
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Begin no world after so many minutes
+    #[arg(long, value_name = "M")]
+    pub(crate) minutes: Option<f64>,
+    /// Print what happens in a world, line by line
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Leave faults, or things that people do, out of it
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) without: Vec<String>,
+    /// At most so many tasks are made by people
+    #[arg(long, value_name = "N")]
+    pub(crate) tasks: Option<u64>,
+    /// At most so many nodes
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<u64>,
+    /// At most so many runners
+    #[arg(long, value_name = "N")]
+    pub(crate) runners: Option<u64>,
+    /// There is trouble for so many simulated seconds at most
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) trouble: Option<u64>,
+    /// Do not look for the least of a world in which something is wrong
+    #[arg(long)]
+    pub(crate) no_shrink: bool,
+}
+
+/// `belay token`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum TokenCommand {
+    /// Make a token, and print it this once
+    Create(NewTokenArgs),
+    /// List tokens
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Revoke a token: from then on it opens nothing
+    Revoke {
+        /// Its name or id
+        name: String,
+    },
+}
+
+/// `belay token create`.
+#[derive(Args, Debug)]
+pub(crate) struct NewTokenArgs {
+    /// What it is called: letters, digits and `._-@`
+    pub(crate) name: String,
+    /// What it is for: viewer, operator, admin, runner
+    #[arg(long, default_value = "viewer")]
+    pub(crate) scope: Scope,
+    /// How long it lasts, such as 90d [default: until it is revoked]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) expires_in: Option<Span>,
 }
 
 /// `belay down`.
@@ -362,6 +458,38 @@ pub(crate) struct Continue {
     pub(crate) message: String,
 }
 
+/// `belay ask`.
+#[derive(Args, Debug)]
+pub(crate) struct Ask {
+    /// What to ask
+    pub(crate) question: String,
+    /// An answer to choose from; may be given several times
+    #[arg(long = "option", short, value_name = "TEXT")]
+    pub(crate) options: Vec<String>,
+    /// How long to wait for the answer [default: as long as the attempt lasts]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<Span>,
+}
+
+/// `belay submit-result`.
+#[derive(Args, Debug)]
+pub(crate) struct SubmitResult {
+    /// A file with the result, as Markdown; `-` reads it from standard input
+    #[arg(value_name = "FILE|-")]
+    pub(crate) file: PathBuf,
+}
+
+/// `belay mcp`.
+#[derive(Args, Debug)]
+pub(crate) struct Mcp {
+    /// Start the server when a tool needs it and none is up
+    #[arg(long)]
+    pub(crate) start: bool,
+    /// Call the tool `ask_user` `ask_person`, for agents that hide ours behind one of their own
+    #[arg(long)]
+    pub(crate) ask_person: bool,
+}
+
 /// `belay backup`.
 #[derive(Args, Debug)]
 pub(crate) struct Backup {
@@ -384,6 +512,80 @@ pub(crate) struct DemoAgent {
     pub(crate) scenario: String,
     /// By which its processes are known
     pub(crate) mark: String,
+}
+
+/// `belay webhook`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Webhook {
+    /// Make a webhook; its secret is printed once
+    Add(AddWebhook),
+    /// List webhooks
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show a webhook
+    Show(WhichWebhook),
+    /// Remove a webhook and its letters
+    Rm(WhichWebhook),
+    /// Send a webhook a test
+    Test(WhichWebhook),
+    /// List what a webhook was not told yet, and what was given up
+    Letters(Letters),
+    /// Send dead letters again
+    Replay(Replay),
+}
+
+/// A webhook.
+#[derive(Args, Debug)]
+pub(crate) struct WhichWebhook {
+    /// The webhook's name or id
+    #[arg(value_name = "WEBHOOK")]
+    pub(crate) webhook: String,
+}
+
+/// How a webhook's bodies look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum HookShape {
+    /// The event, as the API tells it
+    #[default]
+    Belay,
+    /// A message, as Slack takes it
+    Slack,
+    /// A notification, as ntfy takes it
+    Ntfy,
+}
+
+/// `belay webhook add`.
+#[derive(Args, Debug)]
+pub(crate) struct AddWebhook {
+    /// What it is called
+    pub(crate) name: String,
+    /// Where it is; `-` reads it from standard input, where no list of processes shows it
+    pub(crate) url: String,
+    /// How its bodies look
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) shape: HookShape,
+    /// The kinds of events it is told, such as task.ready or task.* [default: task.*,alert.*]
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) kinds: Vec<String>,
+}
+
+/// `belay webhook letters`.
+#[derive(Args, Debug)]
+pub(crate) struct Letters {
+    #[command(flatten)]
+    pub(crate) which: WhichWebhook,
+    /// Only those that were given up
+    #[arg(long)]
+    pub(crate) dead: bool,
+}
+
+/// `belay webhook replay`.
+#[derive(Args, Debug)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub(crate) which: WhichWebhook,
+    /// The number of one letter, instead of all
+    pub(crate) number: Option<u64>,
 }
 
 /// `belay completions`.

@@ -7,22 +7,25 @@ use std::time::Duration;
 
 use belay_agent::Agent;
 use belay_api::Chance;
-use belay_control::{BackUp, Control, FileVault, Parts, RoleSettings, Settings};
+use belay_control::trace::Tracer;
+use belay_control::{
+    BackUp, Control, Courier, FileVault, HookSettings, HttpCourier, Parts, RoleSettings, Settings,
+};
 use belay_kernel::RunnerId;
 use belay_runner::{AnyProvider, GitWorkspace, Runner, RunnerConfig};
 use belay_sandbox::{
     DockerConfig, DockerProvider, Installation, ProcessConfig, ProcessProvider, ShimProgram, Use,
 };
 use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::Secret;
 use belay_store::{Postgres, PostgresOptions, Sqlite, Store};
-use tokio::net::TcpListener;
 
 use crate::cli::Up;
-use crate::config::Config;
+use crate::config::{Config, Webhook};
 use crate::data::Data;
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
-use crate::up::serve_until_stopped;
+use crate::up::{Door, serve_until_stopped};
 
 /// No call of git takes longer than this.
 const GIT_LIMIT: Duration = Duration::from_secs(600);
@@ -49,10 +52,9 @@ pub(crate) async fn compose(
     data: &Data,
     up: &Up,
     config: &Config,
-    listener: TcpListener,
-    token: &str,
+    door: Door,
 ) -> Result<Exit, Fault> {
-    let parts = Composition { data, config, listener, token };
+    let parts = Composition { data, config, door };
     let wrong = |error: belay_store::OpenError| Fault::failed(error_chain(&error));
     match &up.database_url {
         Some(url) => {
@@ -88,8 +90,7 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 struct Composition<'a> {
     data: &'a Data,
     config: &'a Config,
-    listener: TcpListener,
-    token: &'a str,
+    door: Door,
 }
 
 impl Composition<'_> {
@@ -113,20 +114,20 @@ impl Composition<'_> {
             blobs: blobs.await.map_err(|error| failed(&error))?,
             vault: Arc::new(vault.map_err(|error| Fault::failed(error.to_string()))?),
             chance: Arc::clone(&chance),
-            settings: settings(self.config, name),
+            settings: Settings { tracer: tracer(self.config)?, ..settings(self.config, name) },
             embedded: Some(runner_id),
             back_up,
+            courier: Some(courier(self.config)?),
         })
         .await
         .map_err(|error| failed(&error))?;
-        let url = self.listener.local_addr().map(|address| format!("http://{address}"));
-        let url = url.map_err(|error| failed(&error))?;
+        let url = self.door.url()?;
         let workspace = GitWorkspace::open(&data.path("work"), GIT_LIMIT);
         let workspace = workspace.map_err(|error| failed(&error))?;
         let providers = providers(data, installation)?;
         let settings = runner_config(data, self.config, runner_id, url);
         let runner = Runner::new(settings, control.clone(), providers, workspace, chance);
-        let serve = serve_until_stopped(data, self.listener, control.clone(), self.token);
+        let serve = serve_until_stopped(data, self.door, control.clone());
         tokio::select! {
             served = serve => served,
             () = control.tend() => Err(Fault::failed("control ended by itself")),
@@ -212,7 +213,36 @@ fn settings(config: &Config, store: &str) -> Settings {
         agent: file.defaults.agent.clone().unwrap_or_else(|| Agent::Claude.name().to_owned()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.to_owned(),
+        webhooks: file.webhooks.iter().map(|(name, hook)| hook_settings(name, hook)).collect(),
+        tracer: None,
     }
+}
+
+fn hook_settings(name: &str, hook: &Webhook) -> HookSettings {
+    let variable = |name: &String| std::env::var(name).ok();
+    let secret = hook.secret.clone().or_else(|| hook.secret_env.as_ref().and_then(variable));
+    HookSettings {
+        name: name.to_owned(),
+        url: Secret(hook.url.clone()),
+        shape: hook.shape,
+        kinds: hook.kinds.clone(),
+        secret: secret.map(Secret),
+    }
+}
+
+/// Who sends traces, if they are to be sent anywhere.
+fn tracer(config: &Config) -> Result<Option<Tracer>, Fault> {
+    let Some(url) = &config.file.watch.traces else { return Ok(None) };
+    let tracer = Tracer::new(url, env!("CARGO_PKG_VERSION"), || Random.draw());
+    tracer.map(Some).map_err(|error| Fault::usage(format!("watch.traces: {}", error.0)))
+}
+
+/// Who carries letters to webhooks: nowhere but to public addresses, and to what is allowed.
+fn courier(config: &Config) -> Result<Arc<dyn Courier>, Fault> {
+    let allowed = config.file.watch.webhook_allow.iter().filter_map(|text| text.parse().ok());
+    let courier = HttpCourier::new(allowed.collect());
+    let courier = courier.map_err(|error| Fault::failed(error_chain(&error)))?;
+    Ok(Arc::new(courier))
 }
 
 fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) -> RunnerConfig {
@@ -232,10 +262,11 @@ fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) ->
         name: "embedded".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         root: data.path("runner"),
-        slots: workers.values().sum(),
         // Zero workers means none: what is queued for such a role waits.
-        roles: workers.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect(),
+        workers: workers.into_iter().filter(|(_, count)| *count > 0).collect(),
         url,
+        // Found once: after an upgrade in place, the name of the old program leads nowhere.
+        belay: std::env::current_exe().ok(),
         path: std::env::var("PATH").unwrap_or_default(),
         hidden: vec![data.root().to_owned()],
         sandbox: belay_sandbox::Limits::default(),

@@ -118,12 +118,23 @@ fn find(data: &Data) -> Result<Option<Client>, Fault> {
             Some(token) => token,
             None => data.token()?,
         };
-        return Ok(Some(Client::new(&url, &token)));
+        return client(&url, &token).map(Some);
     }
     match data.server() {
-        Some(server) => Ok(Some(Client::new(&server.url, &data.token()?))),
+        Some(server) => client(&server.url, &data.token()?).map(Some),
         None => Ok(None),
     }
+}
+
+/// A client that trusts what this machine trusts, and what `BELAY_CA_FILE` holds.
+pub(crate) fn client(url: &str, token: &str) -> Result<Client, Fault> {
+    let Some(path) = std::env::var_os("BELAY_CA_FILE").filter(|path| !path.is_empty()) else {
+        return Ok(Client::new(url, token));
+    };
+    let path = std::path::PathBuf::from(path);
+    let pem = fs::read(&path).map_err(|error| Fault::file(&path, &error))?;
+    Client::trusting(url, token, &pem)
+        .map_err(|error| Fault::usage(format!("{} holds no certificate: {error}", path.display())))
 }
 
 async fn start_server(data: &Data) -> Result<Client, Fault> {

@@ -1,6 +1,7 @@
 //! Following a task: what it does, live; its questions, asked at the prompt; its end, as an exit
 //! code. Events are read with a cursor, so that nothing is missed when the server is restarted.
 
+mod end;
 mod live;
 
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::connect::{Link, key};
 use crate::fault::{Exit, Fault, exit_of_state};
-use crate::screen::{clean, is_interactive, note, say, say_json};
-use crate::show::{receipt_text, used};
+use crate::screen::{is_interactive, note, say_json};
+use crate::show::receipt_text;
 use crate::verbs::{open_question, question_lines, stop_task};
 use live::Live;
 
@@ -72,7 +73,7 @@ pub(crate) async fn follow(link: &mut Link, task: TaskView, json: bool) -> Resul
     if json {
         say_json(task);
     } else if exit != Exit::Interrupted {
-        tell_end(task);
+        end::tell(task);
     }
     Ok(exit)
 }
@@ -312,34 +313,4 @@ fn read_lines() -> mpsc::UnboundedReceiver<String> {
         }
     });
     receiver
-}
-
-/// Says how it ended, and what can be done next.
-fn tell_end(task: &TaskView) {
-    let summary = &task.summary;
-    let id = summary.id;
-    let palette = crate::screen::Palette::stdout();
-    say(&format!("{}  {id}  {}", palette.state(&summary.state), clean(&task.sentence)));
-    if let Some(said) = task.summary_text.as_deref().filter(|said| !said.trim().is_empty()) {
-        say(&clean(said.trim_end()));
-    }
-    let used = used(task);
-    if !used.is_empty() {
-        say(&format!("used     {used}"));
-    }
-    if let Some(branch) = task.branch.as_deref().filter(|_| task.repository.is_some()) {
-        say(&format!("branch   {}", clean(branch)));
-    }
-    let next = match summary.state.as_str() {
-        "READY" => format!("belay diff {id}; belay accept {id}; belay reject {id} \"…\""),
-        "BLOCKED" => {
-            if let Some(question) = open_question(task) {
-                say(&format!("question {}", question_lines(question)));
-            }
-            format!("belay answer {id} \"…\"")
-        }
-        "FAILED" | "TIMED_OUT" => format!("belay why {id}; belay retry {id}; belay resume {id}"),
-        _ => return,
-    };
-    say(&format!("next     {next}"));
 }

@@ -1,6 +1,7 @@
 //! The one binary. Each subcommand is thin: it asks the server and prints what it says.
 
 mod agents;
+mod attempt;
 mod cli;
 mod compose;
 mod config;
@@ -13,7 +14,9 @@ mod fault;
 mod follow;
 mod git;
 mod list;
+mod log;
 mod logs;
+mod mcp;
 mod merge;
 mod new_task;
 mod process;
@@ -21,9 +24,13 @@ mod render;
 mod run;
 mod screen;
 mod show;
+mod sim;
 mod times;
+mod tls;
+mod token;
 mod up;
 mod verbs;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -71,6 +78,10 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Run(run) => return run::run(&data, &run, json).await,
         Command::Demo(demo) => return demo::demo(&demo, json).await,
         Command::DemoAgent(agent) => return demo::agent(&agent).await,
+        Command::Ask(ask) => return attempt::ask(&data, &ask, json).await,
+        Command::SubmitResult(result) => return attempt::submit_result(&data, &result).await,
+        Command::Mcp(mcp) => return mcp::mcp(&data, &mcp).await,
+        Command::Sim(sim) => return sim::sim(&sim, json).await,
         Command::Doctor => return doctor::doctor(&data, json).await,
         Command::Config => return print_config(json),
         Command::Completions(completions) => {
@@ -88,7 +99,10 @@ async fn command(cli: Cli) -> Result<Exit, Fault> {
         Command::Show(show) => show::show(&mut link, &show, json).await,
         Command::Why(which) => show::why(&mut link, &which.task, json).await,
         Command::Logs(logs) => logs::logs(&mut link, &logs, json).await,
+        Command::Token(command) => token::token(&mut link, &command, json).await,
         Command::Diff(attempt) => logs::diff(&mut link, &attempt).await,
+        Command::Webhook(webhook) => webhooks::webhook(&mut link, &webhook, json).await,
+        Command::Alerts => webhooks::alerts(&mut link, json).await,
         other => verbs::verb(&mut link, other, json).await,
     }
 }

@@ -18,21 +18,7 @@ use crate::screen::{note, say, say_json};
 
 /// Makes a task, and follows it unless it is to be left alone.
 pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Fault> {
-    let here = std::env::current_dir()
-        .map_err(|error| Fault::failed(format!("this directory cannot be used: {error}")))?;
-    let local = run.repo.as_ref().map_or(here, std::path::PathBuf::from);
-    let repository = Repository::around(&local).map(|found| found.top().to_owned());
-    let config = Config::load(&Sources::here(repository.clone()))?;
-    let machine = Machine::here();
-    let variable = |name: &str| std::env::var(name).ok();
-    let here = Here {
-        config: &config,
-        repository: repository.as_deref(),
-        machine: &machine,
-        variable: &variable,
-    };
-    let mut task = build(run, &here)?;
-    check_tree(&task, run)?;
+    let mut task = task_of(run)?;
     let key = key(run.idempotency_key.as_deref())?;
     let mut link = Link::open(data, Start::Always).await?;
     task.after = Vec::with_capacity(run.after.len());
@@ -56,6 +42,29 @@ pub(crate) async fn run(data: &Data, run: &Run, json: bool) -> Result<Exit, Faul
         note(&format!("belay: task {id}"));
     }
     follow::follow(&mut link, made, json).await
+}
+
+/// The task that flags, settings and this directory stand for, checked as far as it can be here.
+pub(crate) fn task_of(run: &Run) -> Result<NewTask, Fault> {
+    let here = std::env::current_dir()
+        .map_err(|error| Fault::failed(format!("this directory cannot be used: {error}")))?;
+    let local = run.repo.as_ref().map_or(here, std::path::PathBuf::from);
+    let around = Repository::around(&local).map(|found| found.top().to_owned());
+    // A subtask works on its parent's repository; around an agent is only its own tree.
+    let is_subtask = run.parent.is_some() || std::env::var_os("BELAY_TASK_ID").is_some();
+    let repository = around.filter(|_| run.repo.is_some() || !is_subtask);
+    let config = Config::load(&Sources::here(repository.clone()))?;
+    let machine = Machine::here();
+    let variable = |name: &str| std::env::var(name).ok();
+    let here = Here {
+        config: &config,
+        repository: repository.as_deref(),
+        machine: &machine,
+        variable: &variable,
+    };
+    let task = build(run, &here)?;
+    check_tree(&task, run)?;
+    Ok(task)
 }
 
 /// What the runner would refuse is refused before anything is made of it. A repository that is not

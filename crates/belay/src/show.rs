@@ -85,6 +85,11 @@ pub(crate) fn text(task: &TaskView, now: Timestamp, palette: Palette) -> String 
     for attempt in &task.attempt_list {
         field("attempt", Some(attempt_text(attempt, now)));
     }
+    let progress = task.progress.as_ref();
+    field(
+        "progress",
+        progress.map(|said| format!("{} ({})", one_line(&said.text, 100), ago(said.at, now))),
+    );
     for question in &task.questions {
         field("question", Some(question_text(question)));
     }

@@ -6,12 +6,13 @@
 //!  runner ──────┘ ──► providers: process, Docker
 //! ```
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use belay_sandbox::Report;
 use belay_server::{Access, Service, Token, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::cli::Up;
 use crate::compose::compose;
@@ -19,8 +20,10 @@ use crate::config::{Config, Sources};
 use crate::data::{Data, ServerFile};
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
+use crate::log::{self, Mask};
 use crate::process::Process;
 use crate::screen::{note, say};
+use crate::tls::Reach;
 
 /// Serves until it is told to stop.
 pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
@@ -33,8 +36,10 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         rustix::process::set_parent_process_death_signal(signal)
             .map_err(|error| Fault::failed(format!("it cannot end with its parent: {error}")))?;
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
     let config = Config::load(&Sources { port: up.port, ..Sources::here(None) })?;
+    let mask = mask(&config);
+    let watch = &config.file.watch;
+    log::begin(up.log_format.unwrap_or(watch.log), watch.log_level, &mask);
     data.make()?;
     if let Some(server) = data.server() {
         return Err(Fault::refused(format!(
@@ -45,16 +50,97 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         )));
     }
     let token = data.make_token()?;
-    let listener = match listen(config.file.server.port).await {
+    mask.hide(&token);
+    let reach = Reach::new(up, &config)?;
+    let listener = match listen(reach.listen, config.file.server.port).await {
         // Whoever started this one finds it by its file, whatever its port.
-        Err(_) if up.detached && up.port.is_none() => listen(0).await?,
+        Err(_) if up.detached && up.port.is_none() => listen(reach.listen, 0).await?,
         listener => listener?,
     };
-    compose(data, up, &config, listener, &token).await
+    let local = match reach.tls {
+        Some(_) => Some(listen(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await?),
+        None => None,
+    };
+    let door = Door { listener, local, reach, token };
+    compose(data, up, &config, door).await
 }
 
-async fn listen(port: u16) -> Result<TcpListener, Fault> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+/// What must not be in the log: secrets of webhooks, and variables that look like credentials.
+fn mask(config: &Config) -> Mask {
+    let mask = Mask::default();
+    for hook in config.file.webhooks.values() {
+        mask.hide(&hook.url);
+        hook.secret.iter().for_each(|secret| mask.hide(secret));
+    }
+    let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD", "DATABASE_URL"];
+    for (name, value) in std::env::vars() {
+        let upper = name.to_ascii_uppercase();
+        if parts.iter().any(|part| upper.contains(part)) {
+            mask.hide(&value);
+        }
+    }
+    mask
+}
+
+/// Where requests come in.
+pub(crate) struct Door {
+    listener: TcpListener,
+    /// Where programs of this machine come in, if the other one is encrypted: a certificate is for
+    /// the names that others use.
+    local: Option<TcpListener>,
+    reach: Reach,
+    token: String,
+}
+
+impl Door {
+    /// Where programs of this machine find the server. One that listens at every address is found
+    /// at the loopback one.
+    pub(crate) fn url(&self) -> Result<String, Fault> {
+        let address = address(self.local.as_ref().unwrap_or(&self.listener))?;
+        let host = match address.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        Ok(format!("http://{}", SocketAddr::new(host, address.port())))
+    }
+
+    /// Serves at both until `stop` says so.
+    async fn serve<S: Service>(
+        self,
+        service: S,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), Fault> {
+        let failed = |error| Fault::failed(format!("the server failed: {error}"));
+        let mut access = Access::new(Token::new(&self.token), address(&self.listener)?);
+        for name in &self.reach.names {
+            access = access.known_as(name);
+        }
+        if let Some(tls) = self.reach.tls {
+            access = access.encrypted(tls);
+        }
+        let mut also = stop.clone();
+        let local = async {
+            let Some(listener) = self.local else { return Ok(()) };
+            let access = Access::new(Token::new(&self.token), address(&listener)?);
+            // A sender that is gone says stop, too.
+            let stopped = async { drop(also.wait_for(|stop| *stop).await) };
+            serve(listener, service.clone(), access, stopped).await.map_err(failed)
+        };
+        let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+        let served = serve(self.listener, service.clone(), access, stopped);
+        let (served, local) = tokio::join!(served, local);
+        served.map_err(failed).and(local)
+    }
+}
+
+fn address(listener: &TcpListener) -> Result<SocketAddr, Fault> {
+    let told = listener.local_addr();
+    told.map_err(|error| Fault::failed(format!("the address cannot be told: {error}")))
+}
+
+async fn listen(ip: IpAddr, port: u16) -> Result<TcpListener, Fault> {
+    let address = SocketAddr::from((ip, port));
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => Fault::refused(format!(
             "port {port} is taken by something else; say another with --port, `port` in [server], \
@@ -66,41 +152,47 @@ async fn listen(port: u16) -> Result<TcpListener, Fault> {
 
 pub(crate) async fn serve_until_stopped<S: Service>(
     data: &Data,
-    listener: TcpListener,
+    door: Door,
     service: S,
-    token: &str,
 ) -> Result<Exit, Fault> {
-    let address = listener
-        .local_addr()
-        .map_err(|error| Fault::failed(format!("the address cannot be told: {error}")))?;
     let own = || Fault::failed("/proc does not show this process");
     let server = ServerFile {
         process: Process::own().ok_or_else(own)?,
-        url: format!("http://{address}"),
+        url: door.url()?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let wrong = |error| Fault::failed(format!("signals cannot be caught: {error}"));
     let mut interrupted = signal(SignalKind::interrupt()).map_err(wrong)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(wrong)?;
     data.write_server(&server)?;
-    greet(data, &server);
-    let stop = async {
+    let public = door.reach.tls.is_some().then(|| address(&door.listener)).transpose()?;
+    greet(data, &server, public);
+    let (stop, stopped) = watch::channel(false);
+    let told = async {
         tokio::select! {
             _ = interrupted.recv() => {}
             _ = terminated.recv() => {}
         }
+        // Whoever serves no more does not have to be told.
+        let _ = stop.send(true);
+        std::future::pending::<()>().await;
     };
-    let access = Access::new(Token::new(token), address);
-    let served = serve(listener, service, access, stop).await;
+    let served = tokio::select! {
+        served = door.serve(service, stopped) => served,
+        () = told => Ok(()),
+    };
     data.remove_server(&server);
-    served.map_err(|error| Fault::failed(format!("the server failed: {error}")))?;
+    served?;
     note("belay: the server is stopped; agents that run go on until their lease is over");
     Ok(Exit::Done)
 }
 
 /// Says where it is, and what isolation there is.
-fn greet(data: &Data, server: &ServerFile) {
+fn greet(data: &Data, server: &ServerFile, public: Option<SocketAddr>) {
     say(&format!("Belay is up at {}", server.url));
+    if let Some(address) = public {
+        say(&format!("others      https://{address}"));
+    }
     say(&format!("data        {}", data.root().display()));
     let report = Report::examine(&engine_sockets());
     for ability in ["isolate", "kill", "containers"] {

@@ -78,6 +78,9 @@ pub(crate) async fn verb(link: &mut Link, command: Command, json: bool) -> Resul
         }
         Command::Rm(which) => {
             link.client().delete(&which.task).await?;
+            if !json {
+                note(&format!("belay: {} is removed; its kept work stays", which.task));
+            }
             Ok(Exit::Done)
         }
         Command::Backup(backup) => back_up(link, &backup, json).await,
@@ -132,7 +135,9 @@ fn tell_stopping(answer: &Stopping, json: bool) {
             });
             let waits: Vec<_> = waits.collect();
             let waits = if waits.is_empty() { "its receipt".into() } else { waits.join(" and ") };
-            say(&format!("stopping; it will do nothing more. Still to come: {waits}"));
+            say(&format!(
+                "stopping; it will do nothing more. Still to come: {waits} (`belay why` says more)"
+            ));
         }
     }
 }

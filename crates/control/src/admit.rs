@@ -8,6 +8,7 @@ use belay_api::{Ask, Code, Dirty, NewTask, Problem, Publishing, TaskView};
 use belay_kernel::budget::{Budget, Countable, Keeping, Ledger, Uncounted};
 use belay_kernel::fence::Intent;
 use belay_kernel::graph::{self, DependencyState, SubtaskDenial};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::Effort;
 use belay_kernel::role::RoleName;
 use belay_kernel::task::{Plan, Reason, State, Task};
@@ -21,6 +22,7 @@ use crate::commit::{Draft, Put};
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 use crate::report::admitted;
+use crate::trace;
 use crate::verb::Asked;
 
 /// The longest prompt, in bytes.
@@ -70,6 +72,11 @@ impl<S: Store> Control<S> {
     ) -> Outcome<TaskId> {
         if let Some(before) = self.replayed(asked).await? {
             return Ok(before);
+        }
+        if speaker.is_some() && new.repository.is_some() {
+            // It would be read with the runner's rights, whatever the agent itself may see.
+            let detail = "an agent's subtask works on its parent's repository; name no other";
+            return Err(Refused::new(Code::Forbidden, detail));
         }
         let birth = self.conceive(asked.by(), &new)?;
         let mut environment = match new.parent {
@@ -128,6 +135,7 @@ impl<S: Store> Control<S> {
             },
             image: new.image.as_deref().or(given.image.as_deref()).map(Into::into),
             keep_alive: new.keep_alive,
+            trace: trace::current().map(|context| context.to_string().into()),
         };
         Ok(Birth {
             id,
@@ -179,7 +187,7 @@ impl<S: Store> Control<S> {
     ) -> Outcome<TaskId> {
         let after: BTreeSet<TaskId> = after.iter().copied().collect();
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let parent = match parent {
                 Some(parent) => Some(self.adopt(parent).await?),
                 None => None,
@@ -331,11 +339,19 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
         created_at: now,
         due_at: None,
     };
-    let spec = SpecRow { base: base(birth, parent), ..birth.spec.clone() };
+    let spec = match parent {
+        Some((look, _)) => subtask_spec(birth, look),
+        None => birth.spec.clone(),
+    };
     let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
     match parent {
         Some((look, subtasks)) => {
-            commit = subtasks.read(commit.read(&look.task));
+            // The parent's row is written, as it is: a success that was decided when it had one
+            // subtask less is overtaken, and decided again.
+            commit = match planted::is(Bug::SubtaskUnseen) {
+                true => subtasks.read(commit.read(&look.task)),
+                false => subtasks.read(commit.update(look.task.revision, &look.task.row)),
+            };
             if let Some(attempt) = &look.attempt {
                 commit = commit.read(attempt);
             }
@@ -356,14 +372,17 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
     Draft { commit: commit.event(event), offer, effects: false }
 }
 
-/// A subtask begins with its parent's last commit.
-fn base(birth: &Birth, parent: Option<&(Look, Others)>) -> Option<belay_store::Name> {
-    let asked = birth.spec.base.clone();
-    let Some((look, _)) = parent else { return asked };
-    let same = birth.spec.repository == look.spec.repository;
-    let kept = look.attempt.as_ref().and_then(|row| row.row.kept_commit);
-    let inherited = || kept.map(|commit| commit.to_string().into()).or(look.spec.base.clone());
-    asked.or_else(|| if same { inherited() } else { None })
+/// A subtask works on its parent's repository, unless it names another, and begins with its
+/// parent's last commit: with what the parent's last attempt left, or, while that still runs, with
+/// what is committed in its tree when the subtask begins.
+fn subtask_spec(birth: &Birth, parent: &Look) -> SpecRow {
+    let asked = &birth.spec;
+    let repository = asked.repository.clone().or(parent.spec.repository.clone());
+    let kept = parent.attempt.as_ref().and_then(|row| row.row.kept_commit);
+    let kept = kept.filter(|_| repository == parent.spec.repository);
+    let base = asked.base.clone().or(kept.map(|commit| commit.to_string().into()));
+    let trace = parent.spec.trace.clone().or(asked.trace.clone());
+    SpecRow { repository, base, trace, ..asked.clone() }
 }
 
 fn prompt_of(new: &NewTask) -> Outcome<String> {

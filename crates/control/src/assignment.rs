@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 
 use belay_agent::Agent;
 use belay_api::port::{Assignment, Hello, Who, Work};
+use belay_kernel::publish::CommitId;
 use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
-use belay_store::rows::{AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, Uncommitted};
-use belay_store::{Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, Query, Store, Stored};
+use belay_store::rows::{
+    AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, TaskRow, Uncommitted,
+};
+use belay_store::{
+    Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, NewEvent, Query, Store, Stored,
+};
+use serde_json::json;
 
 use crate::Control;
 use crate::beat::present;
@@ -40,19 +46,18 @@ impl<S: Store> Control<S> {
             }
             _ => Plan::Same,
         };
-        // A new session begins with the base, whatever the last one left.
-        let same = before.as_ref().filter(|before| before.row.session == row.session);
-        let kept = same.and_then(|before| before.row.kept_commit);
+        let kept = self.kept_before(row, plan).await?;
         Ok(Some(Assignment {
             who: who(row),
+            role: look.task.row.role.as_str().to_owned(),
             session: row.session,
             sandbox,
             plan,
             phase: row.attempt.phase,
             publish: row.attempt.publish,
             termination: row.termination,
-            work: self.work(look)?,
-            prompt: self.prompt(look, before.as_ref()).await?,
+            work: self.work(look).await?,
+            prompt: self.prompt(look, self.spoke_last(look, before.as_ref()).await?).await?,
             conversation: look
                 .session
                 .as_ref()
@@ -61,20 +66,52 @@ impl<S: Store> Control<S> {
                 Some(kept) => Some(kept),
                 None => self.continued(look).await?,
             },
+            thaw: self.thaw(look).await?,
             acknowledged: row.transcript_length,
             lease: self.lease(runner, &self.settings().limits),
             limits: look.policy.limits,
         }))
     }
 
+    /// What was last kept in the attempt's session, by whichever task: one whose machine was lost
+    /// kept nothing. What is published again is the task's own. A new session begins with the
+    /// base, whatever the last one left.
+    async fn kept_before(&self, row: &AttemptRow, plan: Plan) -> Outcome<Option<CommitId>> {
+        let tasks = match plan {
+            Plan::Republish => vec![row.task],
+            Plan::Fresh | Plan::Same => {
+                let of = Query::<TaskRow>::first(MAX_BATCH).session(&[row.session]);
+                self.all(of).await?.iter().map(|stored| stored.row.task.id).collect()
+            }
+        };
+        let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).task(&tasks)).await?;
+        let before = attempts.into_iter().map(|stored| stored.row).filter(|before| {
+            let is_before = before.attempt.epoch < row.attempt.epoch;
+            is_before && before.session == row.session && before.kept_commit.is_some()
+        });
+        Ok(before.max_by_key(|row| row.attempt.epoch).and_then(|row| row.kept_commit))
+    }
+
     /// What the task that this one continues has left.
-    async fn continued(&self, look: &Look) -> Outcome<Option<belay_kernel::publish::CommitId>> {
+    async fn continued(&self, look: &Look) -> Outcome<Option<CommitId>> {
         let Some(before) = look.spec.continues else { return Ok(None) };
         let Ok(before) = self.look(before).await else { return Ok(None) };
         Ok(before.attempt.and_then(|attempt| attempt.row.kept_commit))
     }
 
-    fn work(&self, look: &Look) -> Outcome<Work> {
+    /// The task that this one is a subtask of, if both work on the same repository.
+    async fn parent(&self, look: &Look) -> Outcome<Option<Look>> {
+        let Some(parent) = look.task.row.task.parent else { return Ok(None) };
+        let parent = self.look(parent).await?;
+        Ok(Some(parent).filter(|parent| parent.spec.repository == look.spec.repository))
+    }
+
+    async fn work(&self, look: &Look) -> Outcome<Work> {
+        // What the subtask itself names comes first.
+        let parent = match look.spec.base {
+            None => self.parent(look).await?,
+            Some(_) => None,
+        };
         let spec = &look.spec;
         let role = self.settings().role(look.task.row.role.as_str());
         let text = |name: &Option<belay_store::Name>| name.as_deref().map(str::to_owned);
@@ -87,17 +124,19 @@ impl<S: Store> Control<S> {
             provider: text(&spec.provider).or(role.provider).unwrap_or_else(|| "process".into()),
             image: text(&spec.image).or(role.image),
             repository: text(&spec.repository),
-            base: text(&spec.base),
+            base: text(parent.as_ref().map_or(&spec.base, |parent| &parent.spec.base)),
+            beside: parent.and_then(|parent| parent.task.row.session),
             branch: text(&spec.branch).unwrap_or_else(|| format!("belay/{}", spec.task)),
             publish: spec.publishing == Publishing::Branch,
             include_uncommitted: spec.uncommitted == Uncommitted::Include,
             budget: look.budget,
+            keep_alive: spec.keep_alive,
         })
     }
 
     /// What the role names, from this process's own environment; the agent's own credentials; and
     /// what the task brought along, which wins.
-    fn environment(
+    pub(crate) fn environment(
         &self,
         look: &Look,
         agent: &str,
@@ -113,10 +152,28 @@ impl<S: Store> Control<S> {
         Ok(values)
     }
 
-    async fn prompt(
+    /// The last attempt before this one whose agent was told anything: one that ended before it
+    /// could start has heard nothing, and what is new for it is new still.
+    async fn spoke_last(
         &self,
         look: &Look,
         before: Option<&Stored<AttemptRow>>,
+    ) -> Outcome<Option<AttemptRow>> {
+        let Some(mut row) = before.map(|before| before.row.clone()) else { return Ok(None) };
+        while row.attempt.started_at.is_none() {
+            let number = AttemptNumber(row.attempt.number.0.saturating_sub(1));
+            match self.row::<AttemptRow>((look.task.row.task.id, number)).await? {
+                Some(earlier) => row = earlier.row,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(row))
+    }
+
+    async fn prompt(
+        &self,
+        look: &Look,
+        before: Option<AttemptRow>,
     ) -> Outcome<belay_api::port::Prompt> {
         let id = look.task.row.task.id;
         let questions = self.all(Query::<QuestionRow>::first(MAX_BATCH).task(&[id])).await?;
@@ -128,7 +185,7 @@ impl<S: Store> Control<S> {
             questions: &questions,
             remarks: &remarks,
             attempt: look.attempt.as_ref().map_or(AttemptNumber(1), |row| row.row.attempt.number),
-            last_claimed: before.map(|before| before.row.attempt.claimed_at),
+            last_claimed: before.as_ref().map(|before| before.attempt.claimed_at),
         }
         .compose();
         if before.is_none() && look.spec.continues.is_some() {
@@ -170,7 +227,7 @@ impl<S: Store> Control<S> {
 
     async fn remember(&self, hello: &Hello) -> Outcome<()> {
         for _ in 0..TRIES {
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let row = RunnerRow {
                 id: hello.runner,
                 name: hello.name.as_str().into(),
@@ -189,7 +246,12 @@ impl<S: Store> Control<S> {
                 None => Commit::new().insert(&row),
             };
             let until = now.after(self.settings().limits.worker_lease);
-            let commit = commit.lease(present(hello.runner, until));
+            let body = json!({ "runner": hello.runner, "name": hello.name });
+            let commit = commit.lease(present(hello.runner, until)).event(NewEvent::general(
+                "runner.joined",
+                body.to_string(),
+                now,
+            ));
             if let Committed::Done = self.store().commit(commit).await? {
                 return Ok(());
             }

@@ -16,6 +16,7 @@ use belay_store::{Candidate, ClaimAsk, Commit, Decide, NewEvent, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
+use crate::frozen::frozen_in;
 use crate::refuse::Outcome;
 
 /// What every claim of one request has in common.
@@ -42,7 +43,7 @@ impl<S: Store> Control<S> {
 
     /// Claims tasks of a role for a runner.
     pub(crate) async fn claim_for(&self, ask: ClaimRequest) -> Outcome<Vec<Assignment>> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let settings = self.settings();
         let role = settings.role(&ask.role);
         let claimer = Claimer {
@@ -91,7 +92,10 @@ impl Claimer {
             return None;
         };
         let attempt = next.attempt?;
-        let sandbox = SandboxId::from_bits(self.seed.rotate_left(61) ^ task.task.id.as_bits());
+        // What the session has frozen is what the attempt goes on in.
+        let frozen = kept.and_then(|stored| frozen_in(&stored.row.session));
+        let new = SandboxId::from_bits(self.seed.rotate_left(61) ^ task.task.id.as_bits());
+        let sandbox = frozen.unwrap_or(new);
         let session = self.session(task, kept, epoch, sandbox)?;
         let row =
             TaskRow { task: next.task, session: Some(session.id), due_at: None, ..task.clone() };
@@ -100,7 +104,9 @@ impl Claimer {
             Some(stored) => commit.update(stored.revision, &session),
             None => commit.insert(&session),
         };
-        commit = commit.insert(&self.sandbox(&session, sandbox, epoch));
+        if frozen.is_none() {
+            commit = commit.insert(&self.sandbox(&session, sandbox, epoch));
+        }
         commit = commit.insert(&self.attempt(task.task.id, attempt, session.id, sandbox));
         commit = reads(commit, candidate);
         if let Some(account) = &candidate.account {

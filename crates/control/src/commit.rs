@@ -1,17 +1,19 @@
 //! From a decision to a commit: rows, events and effects, together or not at all.
 
-use belay_kernel::attempt::Phase;
+use belay_kernel::attempt::{Attempt, Outcome, Phase};
+use belay_kernel::claim::Account;
 use belay_kernel::deadline;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::{Blocked, Effect, Reason, State, Transition};
 use belay_kernel::termination::{Storage, Termination};
 use belay_kernel::{AttemptNumber, Cause, Limits, Reading, Switches, Timestamp};
-use belay_store::rows::{AttemptRow, SandboxRow, TaskRow};
+use belay_store::rows::{AccountRow, AttemptRow, SandboxRow, TaskRow};
 use belay_store::{Commit, Committed, Document, NewEffect, NewEvent, Note, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
 use crate::look::Look;
-use crate::refuse::Outcome;
+use crate::refuse;
 
 /// What is known of why an attempt ends.
 #[derive(Clone, Debug, Default)]
@@ -19,10 +21,12 @@ pub(crate) struct EndNote {
     pub(crate) cause: Option<Cause>,
     pub(crate) message: Option<String>,
     pub(crate) fired: Option<Reading>,
+    /// When the usage limit resets that it met, if that is known.
+    pub(crate) resets_at: Option<Timestamp>,
 }
 
 impl EndNote {
-    pub(crate) const NONE: Self = Self { cause: None, message: None, fired: None };
+    pub(crate) const NONE: Self = Self { cause: None, message: None, fired: None, resets_at: None };
 
     pub(crate) fn fired(reading: Reading) -> Self {
         Self { fired: Some(reading), ..Self::NONE }
@@ -64,9 +68,14 @@ pub(crate) enum Put {
 
 impl<S: Store> Control<S> {
     /// Commits, and tells whoever is to be told.
-    pub(crate) async fn put(&self, draft: Draft) -> Outcome<Put> {
-        match self.store().commit(draft.commit).await? {
+    pub(crate) async fn put(&self, draft: Draft) -> refuse::Outcome<Put> {
+        let began = tokio::time::Instant::now();
+        let committed = self.store().commit(draft.commit).await?;
+        let overtaken = matches!(committed, Committed::Overtaken(_));
+        self.inner.gauges.committed(began.elapsed(), overtaken);
+        match committed {
             Committed::Done | Committed::Replayed(_) => {}
+            Committed::Overtaken(_) if planted::is(Bug::OvertakenTakenForDone) => {}
             Committed::Overtaken(_) => return Ok(Put::Overtaken),
             Committed::Refused(refusal) => {
                 return Err(belay_store::Failure::Refused(refusal).into());
@@ -78,6 +87,7 @@ impl<S: Store> Control<S> {
         if draft.effects {
             self.inner.effects.notify_one();
         }
+        self.inner.committed.notify_waiters();
         Ok(Put::Done)
     }
 
@@ -106,7 +116,10 @@ impl<S: Store> Control<S> {
                 .unwrap_or_else(|| look.stream());
             let mut row = AttemptRow { attempt, ..stored.row.clone() };
             if matches!(attempt.phase, Phase::Ending(_)) && row.termination.is_none() {
-                row.termination = Some(Termination::begin(Storage::Outlives));
+                row.termination = Some(match stays(look, &attempt, note.cause) {
+                    true => Termination::freeze(),
+                    false => Termination::begin(Storage::Outlives),
+                });
                 row.ending_at = Some(now);
                 row.cause = note.cause.or(match next.task.reason {
                     Reason::Ended(cause) | Reason::Retrying(cause) => Some(cause),
@@ -114,6 +127,7 @@ impl<S: Store> Control<S> {
                 });
                 row.fired = note.fired.map(Document);
                 row.message = note.message.as_deref().map(short);
+                commit = accounted(commit, look, note);
             }
             if matches!(attempt.phase, Phase::Publishing { .. }) {
                 row.fired = note.fired.map(Document).or(row.fired);
@@ -129,6 +143,14 @@ impl<S: Store> Control<S> {
         }
         draft
     }
+}
+
+/// Whether the sandbox of an attempt that ends so is frozen instead of ended: its task asked for
+/// that, and its agent has done its part or waits.
+fn stays(look: &Look, attempt: &Attempt, cause: Option<Cause>) -> bool {
+    let waits = matches!(attempt.phase, Phase::Ending(Outcome::Succeeded | Outcome::Question))
+        || cause == Some(Cause::IdleTimeout);
+    look.spec.keep_alive && waits
 }
 
 /// A note of at most what the column takes, cut at a letter.
@@ -156,6 +178,7 @@ pub(crate) fn due_at(
     let first = deadline::clocks(attempt, stream, limits, switches).map(|clock| clock.passes_at);
     let lease = match attempt.phase {
         Phase::Ended(..) => None,
+        Phase::Ending(_) if planted::is(Bug::LeaseProofEarly) => row.ending_at,
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } | Phase::Ending(_) => {
             Some(attempt.lease_end.after(belay_kernel::Span::from_millis(1)))
         }
@@ -183,6 +206,25 @@ fn held(look: &Look, next: &State) -> Option<(belay_kernel::Revision, SandboxRow
         _ => return None,
     }
     Some((*revision, row))
+}
+
+/// An account that met its usage limit is limited; one that did not works. However the attempt ends
+/// that tries it first: if it were forgotten, all others would wait for it for ever.
+fn accounted(commit: Commit, look: &Look, note: &EndNote) -> Commit {
+    let Some(name) = &look.task.row.account else { return commit };
+    let before = look.account.as_ref().map_or(Account::Open, |row| row.row.account);
+    let after = match note.cause {
+        Some(Cause::UsageLimit) => {
+            before.limited(note.resets_at.unwrap_or(look.now.after(look.policy.limits.park)))
+        }
+        _ => before.passed(look.task.row.task.id),
+    };
+    let row = AccountRow { name: name.clone(), account: after };
+    match &look.account {
+        _ if after == before => commit,
+        Some(stored) => commit.update(stored.revision, &row),
+        None => commit.insert(&row),
+    }
 }
 
 /// The event of a transition.

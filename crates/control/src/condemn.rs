@@ -8,15 +8,16 @@ use std::sync::atomic::Ordering;
 
 use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
 use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
 use belay_kernel::verdict::{Death, Ruling, judge};
 use belay_kernel::{
-    AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, TaskId, Timestamp,
+    AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, Span, Switches, TaskId, Timestamp,
 };
 use belay_store::rows::{AttemptRow, SandboxRow};
-use belay_store::{Commit, Key, NewEvent, Query, Store};
+use belay_store::{Commit, Key, MAX_BATCH, NewEvent, Query, Store};
 use serde_json::json;
 
 use crate::Control;
@@ -39,13 +40,19 @@ impl<S: Store> Control<S> {
                 Err(refused) => return Err(refused),
             };
             let Some(stored) = &look.attempt else { return Ok(()) };
-            let lease_over = look.now > stored.row.attempt.lease_end;
+            let lease_end = match planted::is(Bug::SweepWithoutRedecision) {
+                true => Timestamp::EPOCH,
+                false => self.lease_end(&look, &stored.row),
+            };
+            let early = planted::is(Bug::LeaseProofEarly);
             let put = match stored.row.attempt.phase {
                 Phase::Ended(..) => self.rearm(&look, None).await?,
-                Phase::Ending(_) if lease_over => self.prove_by_lease(&look).await?,
-                Phase::Ending(_) => self.rearm(&look, Some(stored.row.attempt.lease_end)).await?,
+                Phase::Ending(_) if look.now > lease_end || early => {
+                    self.prove_by_lease(&look).await?
+                }
+                Phase::Ending(_) => self.rearm(&look, Some(lease_end)).await?,
                 Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
-                    self.expire_acting(&look, lease_over).await?
+                    self.expire_acting(&look, lease_end).await?
                 }
             };
             if put == Put::Done {
@@ -53,6 +60,18 @@ impl<S: Store> Control<S> {
             }
         }
         Err(Refused::busy())
+    }
+
+    /// When an attempt's lease can be said to be over: at its committed end, and not before this
+    /// node has seen a whole length of it go by, without a break and without a jump of the clock.
+    fn lease_end(&self, look: &Look, row: &AttemptRow) -> Timestamp {
+        let length = self.lease_length(look, row);
+        row.attempt.lease_end.max(self.up_since().after(length))
+    }
+
+    fn lease_length(&self, look: &Look, row: &AttemptRow) -> Span {
+        let limits = &look.policy.limits;
+        row.runner.map_or(limits.attempt_lease_remote, |runner| self.lease(runner, limits))
     }
 
     /// Sets when the attempt is to be looked at again.
@@ -64,19 +83,27 @@ impl<S: Store> Control<S> {
         Ok(Put::Done)
     }
 
-    async fn expire_acting(&self, look: &Look, lease_over: bool) -> Outcome<Put> {
+    async fn expire_acting(&self, look: &Look, lease_end: Timestamp) -> Outcome<Put> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
         let (attempt, limits) = (&stored.row.attempt, &look.policy.limits);
-        let reading = if lease_over {
-            let runner = stored.row.runner;
-            let length = runner.map_or(limits.attempt_lease_remote, |r| self.lease(r, limits));
+        let reading = if look.now > lease_end {
+            let length = self.lease_length(look, &stored.row);
             Reading::since(Clock::AttemptLease, attempt.lease_end.before(length), look.now, length)
         } else {
             let (reach, switches) = (self.reach(look), &self.settings().switches);
             match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
-                Due::Passed(reading) => reading,
-                Due::At(at) => return self.rearm(look, Some(at.min(attempt.lease_end))).await,
-                Due::Never => return self.rearm(look, Some(attempt.lease_end)).await,
+                Due::Passed(reading) => match self.doubted_until(&reading, look.now) {
+                    Some(until) => return self.rearm(look, Some(until.min(lease_end))).await,
+                    None => reading,
+                },
+                // The runner may speak to another node, which has heard: that one is to judge.
+                Due::At(at) if reach == Reach::Awaited => {
+                    let soon = look.now.after(self.passed_on(1));
+                    let at = if attempt_due(look, switches) { at.min(soon) } else { at };
+                    return self.rearm(look, Some(at.min(lease_end))).await;
+                }
+                Due::At(at) => return self.rearm(look, Some(at.min(lease_end))).await,
+                Due::Never => return self.rearm(look, Some(lease_end)).await,
             }
         };
         let settling = matches!(attempt.phase, Phase::Publishing { .. });
@@ -141,11 +168,17 @@ impl<S: Store> Control<S> {
         let event = AttemptEvent::Proven(Proof::LeaseExpired);
         let limits = &look.policy.limits;
         let Disposition::Accept(attempt) = stored.row.attempt.step(event, look.now, limits) else {
-            return self.rearm(look, Some(stored.row.attempt.lease_end)).await;
+            return self.rearm(look, Some(self.lease_end(look, &stored.row))).await;
         };
         let mut changed = AttemptRow { attempt, ..stored.row.clone() };
         changed.proven_at = Some(look.now);
-        let body = json!({ "proof": Proof::LeaseExpired, "lease_end": attempt.lease_end });
+        let body = json!({
+            "proof": Proof::LeaseExpired,
+            "lease_end": attempt.lease_end,
+            "phase": attempt.phase,
+            "cause": changed.cause,
+            "proven_after_ms": changed.proven_after().as_millis(),
+        });
         let event = NewEvent {
             attempt: Some(attempt.number),
             ..NewEvent::task(stored.row.task, "attempt.proven", body.to_string(), look.now)
@@ -156,8 +189,10 @@ impl<S: Store> Control<S> {
     /// A sandbox is due: its evidence may mean something else by now.
     pub(crate) async fn judge_sandbox(&self, id: SandboxId) -> Outcome<()> {
         for _ in 0..TRIES {
-            let attempts = self.store().list(Query::<AttemptRow>::first(1).sandbox(&[id])).await?;
-            let Some(attempt) = attempts.rows.first() else { return Ok(()) };
+            // A sandbox that was frozen in between has had several; the last one counts.
+            let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[id])).await?;
+            let last = attempts.iter().max_by_key(|row| row.row.attempt.epoch);
+            let Some(attempt) = last else { return Ok(()) };
             let number = attempt.row.attempt.number;
             let look = self.look_at(attempt.row.task, Some(number)).await?;
             if self.judge_once(&look).await? == Put::Done {
@@ -179,6 +214,7 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         };
         let verdict = judge(&evidence.0, limits, look.now);
+        self.inner.gauges.judged(verdict.ruling.name());
         // Silence while we could not commit is not evidence against the agent.
         let allowed_from = self.up_since().after(limits.heartbeat_timeout);
         let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);
@@ -187,8 +223,15 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         }
         if verdict.ruling.cause().is_some() && self.reach(look) == Reach::Awaited && !silent {
-            let again = look.now.after(limits.due_sweep);
+            let again = look.now.after(self.passed_on(1));
             self.store().rearm(key, stored.revision, Some(again)).await?;
+            return Ok(Put::Done);
+        }
+        let first = verdict.reasons.as_slice().first();
+        if let Some(until) = first.and_then(|reading| self.doubted_until(reading, look.now))
+            && verdict.ruling.cause().is_some()
+        {
+            self.store().rearm(key, stored.revision, Some(until)).await?;
             return Ok(Put::Done);
         }
         let moved = sandbox::Event::from_ruling(verdict.ruling)
@@ -229,12 +272,22 @@ impl<S: Store> Control<S> {
         let row = &look.task.row.task;
         match task::step(row, Some(&attempt.row.attempt), &event, look.now, &look.policy) {
             Disposition::Accept(next) => {
-                let note = EndNote { cause: Some(cause), message: None, fired };
+                let note = EndNote { cause: Some(cause), fired, ..EndNote::NONE };
                 self.put(self.draft(look, &next, &note)).await
             }
             Disposition::Ignore | Disposition::Deny(_) => self.put(only_sandbox()).await,
         }
     }
+}
+
+/// Whether a deadline of the attempt has passed, for whoever has heard its runner.
+fn attempt_due(look: &Look, switches: &Switches) -> bool {
+    let limits = &look.policy.limits;
+    look.attempt.as_ref().is_some_and(|stored| {
+        let attempt = &stored.row.attempt;
+        let due = deadline::due(attempt, &look.stream(), Reach::Heard, limits, switches, look.now);
+        matches!(due, Due::Passed(_))
+    })
 }
 
 /// Whether anything was seen that counts as work: what became of the tree is not known yet.

@@ -8,8 +8,8 @@ use belay_kernel::fence::Intent;
 use belay_kernel::retry::{Failure, Jitter, Progress};
 use belay_kernel::sandbox::{self, Exit};
 use belay_kernel::task::{self, Event, Hold, SuccessFacts};
-use belay_kernel::{Cause, Disposition, question};
-use belay_store::rows::{AccountRow, AttemptRow, QuestionRow, RemarkRow, SandboxRow, Speaker};
+use belay_kernel::{Disposition, question};
+use belay_store::rows::{AttemptRow, QuestionRow, RemarkRow, SandboxRow, Speaker};
 use belay_store::{Commit, Document, List, NewEvent, Store};
 use serde_json::json;
 
@@ -92,6 +92,11 @@ impl<S: Store> Control<S> {
                     sandbox.row.evidence = Some(Document(Evidence::new(now)));
                     sandbox.row.stream = Some(Document(Stream::started(now, pace)));
                     sandbox.row.due_at = Some(now.after(look.policy.limits.start));
+                    let (state, limits) = (sandbox.row.state, &look.policy.limits);
+                    let thawed = sandbox::step(&state, sandbox::Event::Resumed, now, limits);
+                    if let Disposition::Accept(moved) = thawed {
+                        sandbox.row.state = moved.next;
+                    }
                     look.sandbox_changed = true;
                 }
             }
@@ -141,18 +146,15 @@ impl<S: Store> Control<S> {
     /// The agent is gone, and this is how it ended.
     pub(crate) async fn end_attempt(&self, who: Who, ending: Ending) -> Outcome<()> {
         let jitter = self.jitter();
-        let number = self.next_remark(who.task).await?;
-        let account = match self.look(who.task).await?.task.row.account {
-            Some(name) => self.row::<AccountRow>(name).await?,
-            None => None,
-        };
+        let (number, told) =
+            (self.next_remark(who.task).await?, self.told_result(who).await?.is_some());
         let left = match &ending {
             Ending::Succeeded(left) | Ending::Failed { left, .. } => left.clone(),
         };
         let prepare = |look: &mut Look, subtasks: &Others| {
             let success = matches!(ending, Ending::Succeeded(_));
             exited(look, if success { Exit::Success } else { Exit::Failure });
-            let progress = progress(&left, subtasks);
+            let progress = progress(&left, told, subtasks);
             Ok(match &ending {
                 Ending::Succeeded(_) => {
                     let facts = success_facts(look, subtasks, progress);
@@ -166,14 +168,17 @@ impl<S: Store> Control<S> {
                     let (cause, reset_at) = (*cause, *resets_at);
                     let failure = Failure { cause, progress, reset_at, jitter };
                     let message = Some(message.clone());
-                    let note = EndNote { cause: Some(cause), message, fired: None };
+                    let note =
+                        EndNote { cause: Some(cause), message, resets_at: reset_at, fired: None };
                     (Event::Fail { attempt: who.attempt, failure }, note)
                 }
             })
         };
         let extra = |look: &Look, draft: Draft| {
-            let draft = draft.with(|commit| summarised(commit, look, who, number, &left));
-            draft.with(|commit| accounted(commit, look, account.as_ref(), &ending))
+            draft.with(|commit| match told {
+                true => commit,
+                false => summarised(commit, look, who, number, &left),
+            })
         };
         self.act(who, prepare, extra).await.map(drop)
     }
@@ -184,9 +189,9 @@ pub(crate) fn success_facts(look: &Look, subtasks: &Others, progress: Progress) 
     SuccessFacts { progress, children: subtasks.children(), budget: look.standing() }
 }
 
-/// Whether an attempt left anything behind.
-pub(crate) fn progress(left: &Left, subtasks: &Others) -> Progress {
-    match left.changed || left.summary.is_some() || !subtasks.rows.is_empty() {
+/// Whether an attempt left anything behind; `told` is whether it submitted a result.
+pub(crate) fn progress(left: &Left, told: bool, subtasks: &Others) -> Progress {
+    match left.changed || told || left.summary.is_some() || !subtasks.rows.is_empty() {
         true => Progress::Made,
         false => Progress::None,
     }
@@ -242,30 +247,5 @@ fn question_row(look: &Look, who: Who, asked: &Asked) -> QuestionRow {
         answer: None,
         answered_by: None,
         answered_at: None,
-    }
-}
-
-/// An account that met its usage limit is limited; one that did not works.
-fn accounted(
-    commit: Commit,
-    look: &Look,
-    account: Option<&belay_store::Stored<AccountRow>>,
-    ending: &Ending,
-) -> Commit {
-    let Some(name) = &look.task.row.account else { return commit };
-    let before = account.map_or(belay_kernel::claim::Account::Open, |row| row.row.account);
-    let after = match ending {
-        Ending::Failed { cause: Cause::UsageLimit, resets_at, .. } => {
-            before.limited(resets_at.unwrap_or(look.now.after(look.policy.limits.park)))
-        }
-        Ending::Succeeded(_) | Ending::Failed { .. } => before.passed(look.task.row.task.id),
-    };
-    if after == before {
-        return commit;
-    }
-    let row = AccountRow { name: name.clone(), account: after };
-    match account {
-        Some(stored) => commit.update(stored.revision, &row),
-        None => commit.insert(&row),
     }
 }

@@ -41,6 +41,9 @@ impl<S: Store> Control<S> {
             prompt: message.into(),
             continues: Some(id),
             created_by: asked.by().into(),
+            trace: crate::trace::current()
+                .map(|context| context.to_string().into())
+                .or(look.spec.trace.clone()),
             ..look.spec.clone()
         };
         let birth = Birth {

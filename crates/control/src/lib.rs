@@ -11,16 +11,22 @@
 //! Nothing here remembers what the database does not: a node that is killed loses nothing, and a
 //! second one on the same database is as good as the first. What is kept in memory are hints.
 
+mod absent;
 mod admit;
+mod alert;
+mod ask;
 mod assignment;
 mod beat;
 mod claim;
+mod clock;
 mod commit;
 mod condemn;
 mod finish;
 mod follow;
+mod frozen;
 mod look;
 mod mailbox;
+pub mod metrics;
 mod orphan;
 mod perform;
 mod port;
@@ -28,17 +34,23 @@ mod prompt;
 mod publish;
 mod read;
 mod refuse;
+mod remove;
 mod report;
+mod sandbox;
 mod settings;
 mod show;
 mod speak;
 mod sweep;
+mod tell;
 mod terminate;
+mod token;
+pub mod trace;
 mod vault;
 mod verb;
+mod webhook;
 mod why;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::AtomicI64;
@@ -53,6 +65,7 @@ use tokio::sync::Notify;
 use mailbox::Mailboxes;
 pub use settings::{RoleSettings, Settings};
 pub use vault::{FileVault, MemoryVault, Vault, VaultError};
+pub use webhook::{Courier, Delivery, HookSettings, HttpCourier, Parcel, Undelivered};
 
 /// The control plane of one node. Clones are the same one.
 pub struct Control<S> {
@@ -81,6 +94,8 @@ pub struct Parts<S> {
     pub embedded: Option<RunnerId>,
     /// How the database is backed up while it runs, where that is ours to do.
     pub back_up: Option<BackUp>,
+    /// Who carries letters to webhooks; without one, another node does.
+    pub courier: Option<Arc<dyn Courier>>,
 }
 
 /// Backs a database up to a path, and tells how many bytes that took; or a sentence why not.
@@ -95,10 +110,13 @@ struct Inner<S> {
     settings: Settings,
     embedded: Option<RunnerId>,
     back_up: Option<BackUp>,
+    courier: Option<Arc<dyn Courier>>,
     node: NodeId,
     started_at: Timestamp,
     /// Since when this node could commit without a break: silence before is not evidence.
     up_since: AtomicI64,
+    /// Whether the store's clock goes as ours does.
+    watch: clock::Watch,
     /// The attempts whose runners have reported since then: what they have not told has not
     /// happened.
     heard: Mutex<BTreeSet<(TaskId, AttemptNumber)>>,
@@ -107,6 +125,14 @@ struct Inner<S> {
     effects: Notify,
     /// A transcript may have grown.
     output: Notify,
+    /// Webhooks or their letters may have changed.
+    letters: Notify,
+    /// What runners' providers had when they were last asked.
+    sightings: Mutex<BTreeMap<RunnerId, alert::Sighting>>,
+    /// What this process counts of itself.
+    gauges: metrics::Gauges,
+    /// Something was committed here: whoever waits for a row looks again.
+    committed: Notify,
 }
 
 impl<S: Store> Control<S> {
@@ -122,12 +148,18 @@ impl<S: Store> Control<S> {
             settings: parts.settings,
             embedded: parts.embedded,
             back_up: parts.back_up,
+            courier: parts.courier,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
+            watch: clock::Watch::default(),
             heard: Mutex::default(),
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),
             output: Notify::new(),
+            letters: Notify::new(),
+            sightings: Mutex::default(),
+            gauges: metrics::Gauges::default(),
+            committed: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -5,10 +5,12 @@ use belay_api::Code;
 use belay_kernel::budget::{Budget, Standing};
 use belay_kernel::deadline::{Pace, Stream};
 use belay_kernel::graph;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::{Children, Policy, QueueFacts};
 use belay_kernel::{AttemptNumber, TaskId, Timestamp};
 use belay_store::rows::{
-    AttemptRow, DependencyRow, LedgerRow, RoleRow, SandboxRow, SessionRow, SpecRow, TaskRow,
+    AccountRow, AttemptRow, DependencyRow, LedgerRow, RoleRow, SandboxRow, SessionRow, SpecRow,
+    TaskRow,
 };
 use belay_store::{Commit, Failure, MAX_BATCH, Query, Record, Store, Stored};
 
@@ -33,6 +35,8 @@ pub(crate) struct Look {
     pub(crate) sandbox: Option<Stored<SandboxRow>>,
     pub(crate) ledger: Option<Stored<LedgerRow>>,
     pub(crate) role: Option<Stored<RoleRow>>,
+    /// The account that its agent uses; read by ends only, which expect it where they change it.
+    pub(crate) account: Option<Stored<AccountRow>>,
     /// What the whole tree may use.
     pub(crate) budget: Budget,
     /// Whether the sandbox's row was changed here and is to be written.
@@ -64,7 +68,10 @@ impl Others {
 
     /// A decision read all of them.
     pub(crate) fn read(&self, commit: Commit) -> Commit {
-        self.rows.iter().fold(commit, Commit::read)
+        match planted::is(Bug::ReadSetWithoutOthers) {
+            true => commit,
+            false => self.rows.iter().fold(commit, Commit::read),
+        }
     }
 }
 
@@ -121,7 +128,7 @@ impl<S: Store> Control<S> {
 
     /// A task, with the attempt of this number, or its last one.
     pub(crate) async fn look_at(&self, id: TaskId, number: Option<AttemptNumber>) -> Outcome<Look> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let Some(task) = self.row::<TaskRow>(id).await? else { return Err(unknown(id)) };
         let Some(spec) = self.row::<SpecRow>(id).await? else { return Err(unknown(id)) };
         let root = task.row.root;
@@ -148,6 +155,10 @@ impl<S: Store> Control<S> {
         let name = task.row.role.as_str();
         let policy = self.settings().policy(name, role.as_ref().map(|r| &r.row), &spec.row);
         let spec = spec.row;
+        let account = match task.row.account.clone() {
+            Some(name) => self.row::<AccountRow>(name).await?,
+            None => None,
+        };
         Ok(Look {
             now,
             policy,
@@ -158,6 +169,7 @@ impl<S: Store> Control<S> {
             sandbox,
             ledger,
             role,
+            account,
             budget,
             sandbox_changed: false,
             session_changed: false,

@@ -2,9 +2,9 @@
 //! after, so that what was made in between is not taken for an orphan: the row comes first.
 
 use belay_api::port::{Fate, Present};
-use belay_kernel::Epoch;
 use belay_kernel::orphan::{self, Label, Listed, Wanted};
 use belay_kernel::sandbox::State;
+use belay_kernel::{Epoch, RunnerId};
 use belay_store::Store;
 use belay_store::rows::SandboxRow;
 
@@ -12,9 +12,14 @@ use crate::Control;
 use crate::refuse::Outcome;
 
 impl<S: Store> Control<S> {
-    /// What is to become of sandboxes that a runner's providers have.
-    pub(crate) async fn judge_present(&self, present: &[Present]) -> Outcome<Vec<Fate>> {
-        let now = self.store().now().await?;
+    /// What is to become of sandboxes that a runner's providers have, all of them together.
+    pub(crate) async fn judge_present(
+        &self,
+        runner: RunnerId,
+        present: &[Present],
+    ) -> Outcome<Vec<Fate>> {
+        let now = self.now().await?;
+        self.note_sighting(runner, now, present.iter().map(|one| one.sandbox).collect());
         let installation = self.store().installation();
         let label = |epoch| Label { installation: installation.id, epoch: Epoch(epoch) };
         let ids: Vec<_> = present.iter().map(|one| one.sandbox).collect();

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use belay_api::port::Duty;
 use belay_kernel::graph::DependencyState;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::session;
 use belay_kernel::task::{self, Event, State};
 use belay_kernel::termination::Step;
-use belay_kernel::{Disposition, QuestionId, Span, TaskId, Timestamp};
+use belay_kernel::{Disposition, QuestionId, RunnerId, Span, TaskId, Timestamp};
 use belay_store::rows::{QuestionRow, SessionRow, TaskRow};
 use belay_store::{Commit, Effect, MAX_BATCH, Query, Settle, Settled, Store, Stored};
 use serde_json::Value;
@@ -18,6 +19,7 @@ use serde_json::Value;
 use crate::Control;
 use crate::assignment::who;
 use crate::commit::{Draft, EndNote, Put};
+use crate::frozen::frozen_in;
 use crate::look::{Look, Others, TRIES};
 use crate::refuse::{Outcome, Refused};
 
@@ -29,12 +31,16 @@ const HOLD: Span = Span::from_secs(5);
 /// whose runner came back.
 const REMIND: Span = Span::from_secs(2);
 const REMIND_AT_MOST: Span = Span::from_secs(10);
+/// How often an effect is left to other nodes at once, before it is with the usual patience.
+const PASSED_ON: u32 = 8;
 
 /// Whether an effect is done.
-enum Performed {
+pub(crate) enum Performed {
     Done,
     /// It waits for somebody else, who was told.
     Waits,
+    /// It waits for a runner that does not listen here: another node may reach it.
+    Elsewhere,
 }
 
 impl<S: Store> Control<S> {
@@ -53,13 +59,22 @@ impl<S: Store> Control<S> {
 
     /// Performs what is due; tells how much that was.
     pub(crate) async fn perform_due(&self) -> Outcome<usize> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let effects = self.store().take_effects(now, HOLD, BATCH).await?;
+        if planted::is(Bug::EffectSettledFirst) {
+            let done = |effect: &Effect| Settled {
+                id: effect.id,
+                tries: effect.tries,
+                what: Settle::Done,
+            };
+            self.store().settle_effects(effects.iter().map(done).collect()).await?;
+        }
         let mut settled = Vec::with_capacity(effects.len());
         for effect in &effects {
             let what = match self.perform(effect).await {
                 Ok(Performed::Done) => Settle::Done,
                 Ok(Performed::Waits) => Settle::Again(now.after(patience(effect.tries))),
+                Ok(Performed::Elsewhere) => Settle::Again(now.after(self.passed_on(effect.tries))),
                 Err(refused) => {
                     tracing::warn!(kind = effect.effect.kind, ?refused, "an effect failed");
                     Settle::Again(now.after(patience(effect.tries)))
@@ -71,10 +86,34 @@ impl<S: Store> Control<S> {
         Ok(effects.len())
     }
 
+    /// After how long what this node cannot do is tried again, by it or another one. Drawn, so that
+    /// it is not this one each time.
+    pub(crate) fn passed_on(&self, tries: u32) -> Span {
+        let most = if tries <= PASSED_ON { Span::from_secs(1) } else { patience(tries) };
+        let drawn = u64::try_from(self.inner.chance.draw() & 0xFFFF).unwrap_or(0);
+        Span::from_millis(100 + most.as_millis() * drawn / 0xFFFF)
+    }
+
+    /// Leaves a duty with its runner; tells whether the runner hears of it here.
+    pub(crate) fn tell(&self, runner: RunnerId, duty: Duty) -> Performed {
+        self.inner.mailboxes.leave(runner, duty);
+        match self.inner.mailboxes.listens(runner) {
+            true => Performed::Waits,
+            false => Performed::Elsewhere,
+        }
+    }
+
     async fn perform(&self, effect: &Effect) -> Outcome<Performed> {
         let new = &effect.effect;
-        let Some(task) = new.task else { return Ok(Performed::Done) };
         let body: Value = serde_json::from_str(&new.body).unwrap_or_default();
+        if new.kind == "forget_session" {
+            let session = body["session"].as_str().and_then(|id| id.parse().ok());
+            return match session {
+                Some(session) => self.remind_to_forget(session).await,
+                None => Ok(Performed::Done),
+            };
+        }
+        let Some(task) = new.task else { return Ok(Performed::Done) };
         let look = match self.look_at(task, new.attempt).await {
             Ok(look) => look,
             Err(Refused::Problem(_)) => return Ok(Performed::Done), // deleted meanwhile
@@ -82,11 +121,12 @@ impl<S: Store> Control<S> {
         };
         match new.kind.as_str() {
             "terminate" => self.remind_to_end(&look).await,
-            "settle_publish" => self.remind_to_settle(&look).await,
+            "settle_publish" => self.remind_to_settle(&look, effect.tries).await,
             "deliver_answer" => self.remind_to_deliver(&look, &body).await,
             "cancel_descendants" => self.cancel_subtasks(&look, None).await,
             "disregard_subtasks" => {
                 let before = body["before"].as_i64().map(Timestamp::from_millis);
+                self.end_abandoned(&look).await?;
                 self.cancel_subtasks(&look, before).await
             }
             "announce_rest" | "announce_requeue" => self.announce(&look).await,
@@ -101,26 +141,29 @@ impl<S: Store> Control<S> {
     async fn remind_to_end(&self, look: &Look) -> Outcome<Performed> {
         let Some(stored) = &look.attempt else { return Ok(Performed::Done) };
         let saga = stored.row.termination;
+        let unseen = stored.row.attempt.claimed_at < self.started_at();
+        if planted::is(Bug::StopFromMemory) && unseen {
+            return Ok(Performed::Done);
+        }
         if saga.is_none_or(|saga| saga.step == Step::Done) {
             return Ok(Performed::Done);
         }
-        let assignment = self.assignment(look).await?;
-        if let (Some(runner), Some(assignment)) = (stored.row.runner, assignment) {
-            self.inner.mailboxes.leave(runner, Duty::End(Box::new(assignment)));
+        if self.abandon(look).await? {
+            return Ok(Performed::Waits);
         }
-        Ok(Performed::Waits)
+        let assignment = self.assignment(look).await?;
+        Ok(match (stored.row.runner, assignment) {
+            (Some(runner), Some(assignment)) => self.tell(runner, Duty::End(Box::new(assignment))),
+            _ => Performed::Waits,
+        })
     }
 
-    async fn remind_to_settle(&self, look: &Look) -> Outcome<Performed> {
+    async fn remind_to_settle(&self, look: &Look, tries: u32) -> Outcome<Performed> {
         let Some(stored) = &look.attempt else { return Ok(Performed::Done) };
         if stored.row.attempt.publish.is_settled() {
             return Ok(Performed::Done);
         }
-        let assignment = self.assignment(look).await?;
-        if let (Some(runner), Some(assignment)) = (stored.row.runner, assignment) {
-            self.inner.mailboxes.leave(runner, Duty::Settle(Box::new(assignment)));
-        }
-        Ok(Performed::Waits)
+        self.leave_settling(look, tries).await
     }
 
     async fn remind_to_deliver(&self, look: &Look, body: &Value) -> Outcome<Performed> {
@@ -134,11 +177,12 @@ impl<S: Store> Control<S> {
             return Ok(Performed::Done);
         }
         let answer = self.row::<QuestionRow>(question).await?.and_then(|row| row.row.answer);
-        if let (Some(runner), Some(text)) = (stored.row.runner, answer) {
-            let duty = Duty::Answer { who: speaker, question, text: text.to_string() };
-            self.inner.mailboxes.leave(runner, duty);
-        }
-        Ok(Performed::Waits)
+        Ok(match (stored.row.runner, answer) {
+            (Some(runner), Some(text)) => {
+                self.tell(runner, Duty::Answer { who: speaker, question, text: text.to_string() })
+            }
+            _ => Performed::Waits,
+        })
     }
 
     /// Cancels what is unfinished below a task; with a moment, what was there before it is also
@@ -262,6 +306,9 @@ impl<S: Store> Control<S> {
     /// A session whose tasks are over is over.
     async fn rest_session(&self, look: &Look) -> Outcome<()> {
         let Some(stored) = &look.session else { return Ok(()) };
+        if frozen_in(&stored.row.session).is_some() {
+            return self.rest_frozen(look).await;
+        }
         let session::Rest::Stop(reason) = session::Rest::of(&look.task.row.task.state) else {
             return Ok(());
         };

@@ -8,7 +8,7 @@ use belay_api::port::{
 };
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::Termination;
-use belay_kernel::{QuestionId, RunnerId, Span};
+use belay_kernel::{QuestionId, RunnerId, SessionId, Span};
 use belay_store::Store;
 
 use crate::Control;
@@ -23,6 +23,7 @@ impl<S: Store> Port for Control<S> {
     }
 
     async fn duties(&self, runner: RunnerId, patience: Span) -> Result<Vec<Duty>, PortError> {
+        let _listening = self.inner.mailboxes.listen(runner);
         let (duties, hint) = self.inner.mailboxes.take(runner);
         if !duties.is_empty() {
             return Ok(duties);
@@ -65,16 +66,20 @@ impl<S: Store> Port for Control<S> {
         Ok(self.take_settled(who, outcome, left).await?)
     }
 
+    async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
+        Ok(self.note_unsettled(who, &why).await?)
+    }
+
+    async fn forgot(&self, runner: RunnerId, session: SessionId) -> Result<(), PortError> {
+        Ok(self.session_forgotten(runner, session).await?)
+    }
+
     async fn end(&self, who: Who, ending: Ending) -> Result<(), PortError> {
         Ok(self.end_attempt(who, ending).await?)
     }
 
-    async fn sweep(
-        &self,
-        _runner: RunnerId,
-        present: Vec<Present>,
-    ) -> Result<Vec<Fate>, PortError> {
-        Ok(self.judge_present(&present).await?)
+    async fn sweep(&self, runner: RunnerId, present: Vec<Present>) -> Result<Vec<Fate>, PortError> {
+        Ok(self.judge_present(runner, &present).await?)
     }
 
     async fn stepped(&self, who: Who, stepped: Stepped) -> Result<Termination, PortError> {

@@ -39,10 +39,12 @@ impl Thread<'_> {
             }
         }
         for remark in self.remarks {
-            let (agent, who) = match remark.speaker {
-                Speaker::Person => (false, "The reviewer says"),
-                Speaker::Agent => (true, "You reported"),
-                Speaker::Belay => (false, "Belay says"),
+            let (agent, who) = match (remark.speaker, remark.attempt) {
+                (Speaker::Person, _) => (false, "The reviewer says"),
+                (Speaker::Agent, _) => (true, "You reported"),
+                // Belay's note of how far the agent said it was.
+                (Speaker::Belay, Some(_)) => (true, "Your last report of progress"),
+                (Speaker::Belay, None) => (false, "Belay says"),
             };
             said.push(line(remark.said_at, format!("{who}: {}", &*remark.text), agent));
         }

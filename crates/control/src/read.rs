@@ -1,22 +1,17 @@
-//! Reading what happened: events, transcripts, diffs; and removing a task with all of it.
+//! Reading what happened: events, transcripts, diffs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay_api::{Ask, Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece};
-use belay_kernel::status::{self, DeleteDenial};
+use belay_api::{Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece};
 use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::blob::{BlobKey, Piece};
-use belay_store::rows::{AttemptRow, TaskRow};
-use belay_store::{Commit, Cursor, EventFilter, LeaseKind, MAX_BATCH, Query, Store, Stored};
+use belay_store::{Cursor, EventFilter, LeaseKind, Store};
 use tokio::time::{Instant, timeout};
 
 use crate::Control;
-use crate::commit::Put;
-use crate::look::TRIES;
 use crate::refuse::{Outcome, Refused};
-use crate::verb::Asked;
 
 /// How much of a transcript, and how many events, one answer holds.
 const PIECE: u64 = 1 << 20;
@@ -216,81 +211,8 @@ impl<S: Store> Control<S> {
             Err(why) => Err(Problem::new(Code::Refused, why)),
         }
     }
-
-    /// Removes a task, everything below it, and what is kept of them. The task is named as people
-    /// write it: a repeated request is known by its key when there is nothing left to be found.
-    pub async fn delete(&self, ask: impl Into<Ask>, letters: &str) -> Result<(), Problem> {
-        let asked = self.asked(ask.into(), &format!("delete {letters}"));
-        if self.replayed(&asked).await?.is_some() {
-            return Ok(());
-        }
-        let id = self.find(letters).await?;
-        for _ in 0..TRIES {
-            match self.delete_once(id, &asked).await? {
-                Put::Done => return Ok(()),
-                Put::Overtaken => {}
-            }
-        }
-        Err(Refused::busy().into())
-    }
-
-    async fn delete_once(&self, id: TaskId, asked: &Asked) -> Outcome<Put> {
-        let look = self.look(id).await?;
-        asked.check(look.task.revision)?;
-        let mut tree = vec![look.task.clone()];
-        let mut next = 0;
-        while let Some(row) = tree.get(next) {
-            let below = self.subtasks(row.row.task.id).await?;
-            tree.extend(below.rows);
-            next += 1;
-        }
-        let dependants = self.dependants(id).await?;
-        let states = |rows: &[Stored<TaskRow>]| -> Vec<_> {
-            rows.iter().map(|row| row.row.task.state).collect()
-        };
-        let (below, waiting) = (states(&tree[1..]), states(&dependants.rows));
-        if let Err(denial) = status::may_delete(&look.task.row.task.state, &below, &waiting) {
-            return Err(refuse_delete(denial));
-        }
-        let mut attempts = Vec::new();
-        for row in &tree {
-            let query = Query::<AttemptRow>::first(MAX_BATCH).task(&[row.row.task.id]);
-            attempts.extend(self.all(query).await?);
-        }
-        let over = |saga: Option<belay_kernel::termination::Termination>| {
-            saga.is_some_and(|saga| saga.step == Step::Done)
-        };
-        if attempts.iter().any(|row| !over(row.row.termination)) {
-            let detail = "an attempt of it is still being ended; ask again in a moment";
-            return Err(Refused::new(Code::IllegalMove, detail));
-        }
-        let commit = dependants.read(Commit::new());
-        let commit = tree.iter().rev().fold(commit, |commit, row| commit.delete(row));
-        let commit = commit.request(asked.request(id, look.now));
-        let put = self.put(commit.into()).await?;
-        if put == Put::Done {
-            for attempt in &attempts {
-                let (task, number) = (attempt.row.task, attempt.row.attempt.number);
-                self.inner.blobs.delete(BlobKey::Transcript(task, number)).await?;
-                self.inner.blobs.delete(BlobKey::Diff(task, number)).await?;
-            }
-            for row in &tree {
-                self.inner.vault.forget(row.row.task.id)?;
-            }
-        }
-        Ok(put)
-    }
 }
 
 fn no_attempt(task: TaskId, number: u32) -> Refused {
     Refused::new(Code::NotFound, format!("task {task} has no attempt {number}"))
-}
-
-fn refuse_delete(denial: DeleteDenial) -> Refused {
-    let detail = match denial {
-        DeleteDenial::Active => "the task is under way; stop it first",
-        DeleteDenial::DescendantActive => "a subtask of it is under way; stop it first",
-        DeleteDenial::DependantWaits => "another task waits for it; stop or remove that first",
-    };
-    Refused::new(Code::IllegalMove, detail)
 }

@@ -7,6 +7,7 @@
 use belay_api::port::{Acknowledged, Report, Seen, Who};
 use belay_kernel::budget;
 use belay_kernel::fence::{self, Intent};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::sandbox::{self, Event as SandboxEvent};
 use belay_kernel::tool::ToolKey;
 use belay_kernel::verdict::judge;
@@ -29,7 +30,8 @@ impl<S: Store> Control<S> {
             let look = self.look_at(who.task, Some(who.attempt)).await?;
             let row = admitted(&look, who, Intent::Append)?;
             let durable = row.row.transcript_length;
-            if durable != report.from || (report.bytes.is_empty() && report.seen.is_empty()) {
+            let again = durable != report.from && !planted::is(Bug::ReportTakenTwice);
+            if again || (report.bytes.is_empty() && report.seen.is_empty()) {
                 return Ok(Acknowledged { next: durable });
             }
             if row.row.transcript_hash.is_some() {
@@ -53,7 +55,7 @@ impl<S: Store> Control<S> {
     }
 
     /// The commit of a report.
-    fn observed(&self, look: &Look, who: Who, report: &Report, length: u64) -> Draft {
+    pub(crate) fn observed(&self, look: &Look, who: Who, report: &Report, length: u64) -> Draft {
         let Some(stored) = &look.attempt else { return Commit::new().into() };
         let (now, limits) = (look.now, &look.policy.limits);
         let mut attempt = AttemptRow { transcript_length: length, ..stored.row.clone() };

@@ -42,6 +42,10 @@ pub struct Settings {
     pub version: String,
     /// The database behind it, in a word.
     pub store: String,
+    /// Webhooks that the settings say.
+    pub webhooks: Vec<crate::HookSettings>,
+    /// Who sends traces, if anybody does.
+    pub tracer: Option<crate::trace::Tracer>,
 }
 
 /// Why a task's limits cannot be used: one sentence.

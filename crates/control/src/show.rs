@@ -4,17 +4,20 @@ use belay_api::{
     AttemptView, ChildView, Code, ListTasks, Problem, QuestionView, ReceiptView, TaskPage,
     TaskSummary, TaskView,
 };
-use belay_kernel::TaskId;
 use belay_kernel::attempt::Phase;
-use belay_kernel::receipt::{self, Receipt, TranscriptSeal};
+use belay_kernel::planted::{self, Bug};
+use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
+use belay_kernel::termination::Step;
+use belay_kernel::{TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow};
 use belay_store::{After, MAX_BATCH, Name, Query, Store, Stored};
 
 use crate::Control;
 use crate::look::{Look, Others};
 use crate::refuse::{Outcome, Refused};
+use crate::tell::progress_view;
 
 /// The most tasks on one page, and how many are shown if nobody says.
 const MAX_PAGE: usize = 1_000;
@@ -134,6 +137,7 @@ impl<S: Store> Control<S> {
             after: self.children(&waits).await?,
             questions: questions.iter().rev().map(|row| question_view(&row.row)).collect(),
             summary_text: remarks.rows.iter().find(said).map(|row| row.row.text.to_string()),
+            progress: remarks.rows.iter().find_map(|row| progress_view(&row.row)),
             revision: look.task.revision.0,
         })
     }
@@ -173,21 +177,35 @@ impl<S: Store> Control<S> {
         let of_task = Query::<AttemptRow>::first(MAX_BATCH).task(&[look.task.row.task.id]);
         let attempts = self.all(of_task).await?;
         let state = &look.task.row.task.state;
-        Ok(receipt::standing(state, attempts.iter().map(|row| &row.row.attempt)))
+        let standing = receipt::standing(state, attempts.iter().map(|row| &row.row.attempt));
+        Ok(match (standing, &look.attempt) {
+            // What is frozen can do nothing, but it is not gone.
+            (receipt::Standing::Stopped, Some(attempt)) if look.is_frozen() => {
+                let lease_end = attempt.row.attempt.lease_end;
+                receipt::Standing::Stopping(vec![Pending::Proof { lease_end }])
+            }
+            (standing, _) => standing,
+        })
     }
 
-    /// Whether the end of the transcript is still being fetched, within its limit.
-    pub(crate) fn transcript_open(&self, look: &Look) -> bool {
+    /// Whether the end of the transcript is still being fetched, or the tree being saved, within
+    /// the limit for that: the receipt that is given first is the one that is given ever after.
+    pub(crate) fn is_being_saved(&self, look: &Look) -> bool {
         let Some(row) = look.attempt.as_ref().map(|stored| &stored.row) else { return false };
         let tail = look.policy.limits.transcript_tail;
         let waited = row.proven_at.is_some_and(|at| look.now.since(at) > tail);
-        row.ending_at.is_some() && row.transcript_hash.is_none() && !waited
+        if planted::is(Bug::ReceiptWithoutProof) {
+            return false;
+        }
+        let saved = row.termination.is_some_and(|saga| saga.step > Step::SaveTree);
+        row.ending_at.is_some() && !saved && !waited
     }
 
     pub(crate) fn receipt_of(&self, look: &Look) -> ReceiptView {
         let task = &look.task.row.task;
         let row = look.attempt.as_ref().map(|stored| &stored.row);
-        let stopped = row.filter(|row| row.ending_at.is_some_and(|at| at >= task.since));
+        let since = |at: Option<Timestamp>| at.is_some_and(|at| at >= task.since);
+        let stopped = row.filter(|row| since(row.ending_at) || since(row.proven_at));
         let proof = row.and_then(|row| match row.attempt.phase {
             Phase::Ended(_, proof) => Some(proof),
             _ => None,

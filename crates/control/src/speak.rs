@@ -2,10 +2,10 @@
 //! have subtasks. It cannot accept its own work, read others', or outlive its attempt.
 
 use belay_api::port::Who;
-use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_hash};
+use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_is};
 use belay_kernel::{AttemptNumber, TaskId};
-use belay_store::Store;
 use belay_store::rows::AttemptRow;
+use belay_store::{MAX_BATCH, Query, Store, Stored};
 
 use crate::Control;
 use crate::assignment::who;
@@ -14,18 +14,28 @@ use crate::refuse::{Outcome, Refused};
 impl<S: Store> Control<S> {
     /// Whose token this is, as long as it opens anything.
     pub async fn principal(&self, token: &str) -> Result<Option<Principal>, Problem> {
-        Ok(self.speaker(token).await?.map(Principal::attempt))
+        match self.holder(token).await? {
+            Some(holder) => Ok(Some(holder)),
+            None => Ok(self.speaker(token).await?.map(Principal::attempt)),
+        }
     }
 
     /// The attempt whose token this is, as long as it may act.
     pub async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
         let Some(id) = named(token) else { return Ok(None) };
         let row = self.row::<AttemptRow>(id).await.map_err(Refused::from)?;
-        let hash = token_hash(token);
-        // Hashes are compared, so how long it takes tells nothing about the token.
-        let known = |row: &AttemptRow| row.token_hash.as_deref() == Some(hash.as_str());
-        let current = row.filter(|row| known(&row.row) && row.row.attempt.may_act());
-        Ok(current.map(|row| who(&row.row)))
+        let known =
+            |row: &AttemptRow| row.token_hash.as_deref().is_some_and(|hash| token_is(token, hash));
+        let Some(row) = row.filter(|row| known(&row.row)) else { return Ok(None) };
+        if row.row.attempt.may_act() {
+            return Ok(Some(who(&row.row)));
+        }
+        // The same agent may have gone on in the same sandbox, for a later attempt.
+        let Some(sandbox) = row.row.sandbox else { return Ok(None) };
+        let later = Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[sandbox]);
+        let later = self.all(later).await.map_err(Refused::from)?;
+        let acts = |row: &&Stored<AttemptRow>| known(&row.row) && row.row.attempt.may_act();
+        Ok(later.iter().find(acts).map(|row| who(&row.row)))
     }
 
     /// Makes a subtask for the agent that speaks.

@@ -14,7 +14,7 @@ use belay_kernel::{QuestionId, Revision, TaskId, Timestamp};
 use belay_store::blob::BlobHash;
 use belay_store::rows::{QuestionRow, RemarkRow, Speaker};
 use belay_store::{Commit, Query, Refusal, Request, Store};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Control;
 use crate::commit::{EndNote, Put};
@@ -36,11 +36,16 @@ pub(crate) struct Asked {
 impl Asked {
     /// The request as it is stored with the decision.
     pub(crate) fn request(&self, task: TaskId, now: Timestamp) -> Request {
+        self.request_answered(&json!({ "task": task }), now)
+    }
+
+    /// The same, answered with something else.
+    pub(crate) fn request_answered(&self, answer: &Value, now: Timestamp) -> Request {
         Request {
             principal: self.by.clone(),
             key: self.key.clone(),
             body_hash: self.hash.clone(),
-            answer: json!({ "task": task }).to_string(),
+            answer: answer.to_string(),
             at: now,
         }
     }
@@ -77,22 +82,25 @@ impl<S: Store> Control<S> {
         Asked { by, key, hash: BlobHash::of(body.as_bytes()).to_string(), theirs, expects }
     }
 
-    /// The task that an earlier request with the same key was answered with.
-    pub(crate) async fn replayed(&self, asked: &Asked) -> Outcome<Option<TaskId>> {
-        if asked.theirs { self.answered(asked).await } else { Ok(None) }
+    /// What an earlier request with the same key was answered with.
+    pub(crate) async fn replayed_answer(&self, asked: &Asked) -> Outcome<Option<Value>> {
+        if asked.theirs { self.answer_before(asked).await } else { Ok(None) }
     }
 
-    /// The task that this very request was answered with, whosoever key it has.
-    async fn answered(&self, asked: &Asked) -> Outcome<Option<TaskId>> {
+    /// The task that an earlier request with the same key was answered with.
+    pub(crate) async fn replayed(&self, asked: &Asked) -> Outcome<Option<TaskId>> {
+        self.replayed_answer(asked).await?.map(task_in).transpose()
+    }
+
+    /// What this very request was answered with, whosoever key it has.
+    async fn answer_before(&self, asked: &Asked) -> Outcome<Option<Value>> {
         let Some(before) = self.store().answered(&asked.by, &asked.key).await? else {
             return Ok(None);
         };
         if before.body_hash != asked.hash {
             return Err(belay_store::Failure::Refused(Refusal::KeyReused).into());
         }
-        let answer: serde_json::Value = serde_json::from_str(&before.answer).unwrap_or_default();
-        let task = answer["task"].as_str().and_then(|id| id.parse().ok());
-        task.map(Some).ok_or_else(|| Refused::new(Code::Internal, "a stored answer is unreadable"))
+        Ok(Some(serde_json::from_str(&before.answer).unwrap_or_default()))
     }
 
     /// Looks, lets `choose` say what happens, and commits it, until nobody was quicker.
@@ -109,7 +117,8 @@ impl<S: Store> Control<S> {
             let look = self.look(id).await?;
             if let Err(changed) = asked.check(look.task.revision) {
                 // It may be this very request that changed it, where its answer was lost.
-                return self.answered(asked).await?.ok_or(changed);
+                let before = self.answer_before(asked).await?;
+                return before.map_or(Err(changed), task_in);
             }
             let dependencies = self.dependencies(id).await?;
             let (event, extra) = choose(&look, &dependencies)?;
@@ -272,7 +281,7 @@ impl<S: Store> Control<S> {
             None => rows.next(),
         };
         if let Some(row) = &mut found {
-            row.row.answered_at = Some(self.store().now().await?);
+            row.row.answered_at = Some(self.now().await?);
         }
         Ok(found)
     }
@@ -288,6 +297,7 @@ impl<S: Store> Control<S> {
         let id = self.move_task(id, &asked, |_, _| plain(Event::Cancel)).await?;
         let until = tokio::time::Instant::now() + wait;
         loop {
+            let committed = self.inner.committed.notified();
             let cursor = self.store().latest().await.map_err(Refused::from)?;
             let stopping = self.stopping(id).await?;
             let left = until.saturating_duration_since(tokio::time::Instant::now());
@@ -295,8 +305,13 @@ impl<S: Store> Control<S> {
                 return Ok(stopping);
             }
             let patience = left.min(Duration::from_secs(1));
+            // What is awaited has no event of its own: a commit of this node tells, and what other
+            // nodes do is seen a little later.
             let awaited = self.store().await_events(cursor, patience);
-            let _ = tokio::time::timeout(patience, awaited).await;
+            tokio::select! {
+                () = committed => {}
+                _ = tokio::time::timeout(patience, awaited) => {}
+            }
         }
     }
 
@@ -309,7 +324,7 @@ impl<S: Store> Control<S> {
                 Err(illegal(&state, state.verbs()).into())
             }
             Standing::Stopping(pending) => Ok(Stopping::Stopping { pending }),
-            Standing::Stopped if self.transcript_open(&look) => {
+            Standing::Stopped if self.is_being_saved(&look) => {
                 Ok(Stopping::Stopping { pending: Vec::new() })
             }
             Standing::Stopped => {
@@ -323,6 +338,12 @@ impl<S: Store> Control<S> {
         let page = self.store().list(Query::<RemarkRow>::first(1).task(&[id])).await?;
         Ok(page.rows.first().map_or(1, |row| row.row.number + 1))
     }
+}
+
+/// The task that a stored answer tells of.
+fn task_in(answer: Value) -> Outcome<TaskId> {
+    let task = answer["task"].as_str().and_then(|id| id.parse().ok());
+    task.ok_or_else(|| Refused::new(Code::Internal, "a stored answer is unreadable"))
 }
 
 /// A person's words for the next attempt.

@@ -5,11 +5,13 @@ use belay_api::{Problem, WhyView};
 use belay_kernel::claim::{Account, Blocker, ClaimFacts, RoleGate, SessionSlot};
 use belay_kernel::deadline;
 use belay_kernel::graph::DependencyState;
+use belay_kernel::receipt::{Pending, Standing};
 use belay_kernel::session;
 use belay_kernel::verdict;
 use belay_kernel::why::{Facts, LivePath, WaitsFor, Why, explain};
 use belay_kernel::{Reading, Span, TaskId, Timestamp};
-use belay_store::Store;
+use belay_store::rows::RunnerRow;
+use belay_store::{MAX_BATCH, Query, Store};
 
 use crate::Control;
 use crate::look::{Look, Others};
@@ -36,6 +38,31 @@ impl<S: Store> Control<S> {
         let clocks = self.clocks(&look);
         let verdict = self.verdict(&look);
         let mut sentences = sentences(&look, &why, &clocks, verdict.as_deref());
+        if let Standing::Stopping(pending) = self.standing(&look).await? {
+            for one in pending {
+                sentences.insert(
+                    1,
+                    match one {
+                        Pending::Proof { .. } => {
+                            "The stop waits for the proof that its processes are gone.".to_owned()
+                        }
+                        Pending::Publish => {
+                            "The stop waits for what became of its push.".to_owned()
+                        }
+                    },
+                );
+            }
+        }
+        if why.waits_for.contains(&WaitsFor::Worker) && !self.is_served(&look).await? {
+            let role = look.task.row.role.as_str();
+            sentences.insert(
+                1,
+                format!(
+                    "No runner works for the role `{role}`: give it workers in [roles.{role}], and \
+                 start the server again."
+                ),
+            );
+        }
         for other in self.dependencies(id).await?.rows {
             let (other, state) = (other.row.task.id, other.row.task.state);
             if DependencyState::of(&state) == DependencyState::Waiting {
@@ -44,6 +71,13 @@ impl<S: Store> Control<S> {
             }
         }
         Ok(WhyView { task: id, why, sentences, blockers, verdict, clocks })
+    }
+
+    /// Whether a runner that is there works for the task's role.
+    async fn is_served(&self, look: &Look) -> Outcome<bool> {
+        let role = look.task.row.role.as_str();
+        let runners = self.all(Query::<RunnerRow>::first(MAX_BATCH)).await?;
+        Ok(runners.iter().any(|row| row.row.roles.0.iter().any(|served| served == role)))
     }
 
     /// The structure behind `why`.

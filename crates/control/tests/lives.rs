@@ -10,17 +10,19 @@ use belay_api::port::{
     PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_api::{
-    Accept, Answer, Ask, Chance, Code, Comment, Continue, NewTask, Resume, Stopping, token_hash,
+    Accept, Answer, Ask, Chance, Code, Comment, Continue, ListTokens, NewQuestion, NewTask,
+    NewToken, Progress, Resume, Scope, Stopping, Submission, token_hash,
 };
 use belay_control::{Control, MemoryVault, Parts, Settings};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{
-    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, RunnerId, SandboxId,
-    Span, TaskId, Timestamp, Usage,
+    Cause, EventKind, HeartbeatStatus, InstallationId, Money, QuestionId, Revision, RunnerId,
+    SandboxId, Span, TaskId, Timestamp, Usage,
 };
-use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::TaskRow;
+use belay_store::{Memory, Store};
 
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
@@ -43,6 +45,7 @@ async fn node(store: &Memory, blobs: &Blobs, drawn: u64) -> Control<Memory> {
         settings: Settings { agent: "claude".into(), ..Settings::default() },
         embedded: Some(RUNNER),
         back_up: None,
+        courier: None,
     };
     Control::open(parts).await.unwrap()
 }
@@ -87,6 +90,7 @@ impl World {
     async fn pass(&self, span: Span) {
         self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
         self.store.set_now(Timestamp::from_millis(self.now.get()));
+        tokio::time::advance(Duration::from_millis(span.as_millis())).await;
         self.tend().await;
     }
 
@@ -449,6 +453,22 @@ fn a_parent_waits_for_its_subtasks_and_a_stop_ends_them() {
     });
 }
 
+/// A success expects its task's row as it was when the subtasks were counted.
+#[test]
+fn a_new_subtask_overtakes_a_decision_about_its_parent() {
+    test(async {
+        let world = World::new().await;
+        let parent = world.make(task("Parent")).await;
+        let revision = async || {
+            let rows = world.store.load::<TaskRow>(&[parent]).await.unwrap();
+            rows[0].as_ref().unwrap().revision
+        };
+        let before = revision().await;
+        world.make(NewTask { parent: Some(parent), ..task("Child") }).await;
+        assert!(revision().await > before);
+    });
+}
+
 #[test]
 fn an_agent_speaks_only_while_its_attempt_acts() {
     test(async {
@@ -635,5 +655,179 @@ fn a_stop_is_not_acknowledged_while_an_earlier_attempt_may_live() {
         world.terminate(first.who).await;
         let stopped = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         assert!(matches!(stopped, Stopping::Stopped { .. }), "{stopped:?}");
+    });
+}
+
+#[test]
+fn what_was_changed_since_it_was_seen_is_not_moved() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { hold: true, ..task("Wait") }).await;
+        let seen = Revision(world.control.show(id).await.unwrap().revision);
+        let ask = || Ask::by("ada").expecting(seen);
+        let run = world.control.run(ask().key("once"), id).await.unwrap();
+        assert_ne!(run.revision, seen.0, "it was moved");
+        let stop = world.control.stop(ask(), id, Duration::ZERO).await.unwrap_err();
+        assert_eq!(stop.code, Code::Overtaken);
+        let gone = world.control.delete(ask(), &id.to_string()).await.unwrap_err();
+        assert_eq!(gone.code, Code::Overtaken);
+        let again = world.control.run(ask().key("once"), id).await.unwrap();
+        assert_eq!(again.summary.id, id, "the same request is answered alike");
+        assert_eq!(world.control.show(id).await.unwrap().summary.state, "QUEUED");
+    });
+}
+
+#[test]
+fn a_repeated_removal_is_answered_alike() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { hold: true, ..task("Go") }).await.to_string();
+        let ask = || Ask::by("ada").key("rm");
+        world.control.delete(ask(), &id).await.unwrap();
+        world.control.delete(ask(), &id).await.unwrap();
+        let other = world.control.delete("ada", &id).await.unwrap_err();
+        assert_eq!(other.code, Code::NotFound);
+    });
+}
+
+#[test]
+fn a_token_opens_until_it_is_revoked_or_over() {
+    test(async {
+        let world = World::new().await;
+        let new = |name: &str, expires_in: Option<&str>| NewToken {
+            name: name.to_owned(),
+            scope: Scope::Operator,
+            expires_in: expires_in.map(str::to_owned),
+        };
+        let ask = || Ask::by("admin").key("k");
+        let made = world.control.make_token(ask(), new("ci", None)).await.unwrap();
+        let token = made.token.unwrap();
+        let again = world.control.make_token(ask(), new("ci", None)).await.unwrap();
+        assert_eq!((again.token, again.about.id), (None, made.about.id), "told once, made once");
+        let twice = world.control.make_token("admin", new("ci", None)).await.unwrap_err();
+        assert_eq!(twice.code, Code::Refused);
+
+        let holder = world.control.principal(&token).await.unwrap().unwrap();
+        assert_eq!((holder.scope(), holder.name()), (Scope::Operator, "ci"));
+        let listed = world.control.tokens(ListTokens::default()).await.unwrap();
+        assert!(listed.tokens[0].last_used_at.is_some(), "its use is shown");
+        for wrong in ["", "belay_token_", &token[..token.len() - 1], &format!("{token}0")] {
+            assert_eq!(world.control.principal(wrong).await.unwrap(), None, "{wrong}");
+        }
+        let brief = world.control.make_token("admin", new("brief", Some("1ms"))).await.unwrap();
+        world.pass(Span::from_secs(1)).await;
+        assert_eq!(world.control.principal(&brief.token.unwrap()).await.unwrap(), None);
+
+        let revoked = world.control.revoke_token("admin", "ci").await.unwrap();
+        assert!(revoked.revoked_at.is_some());
+        assert_eq!(world.control.principal(&token).await.unwrap(), None);
+        let by_id = made.about.id.to_string();
+        let same = world.control.revoke_token("admin", &by_id).await.unwrap();
+        assert_eq!(same, revoked, "revoked once");
+        let unknown = world.control.revoke_token("admin", "ci").await.unwrap_err();
+        assert_eq!(unknown.code, Code::NotFound);
+        world.control.make_token("admin", new("ci", None)).await.unwrap();
+        for name in ["", "admin", "two words", "0123456789abcdef", &"x".repeat(61)] {
+            let refused = world.control.make_token("admin", new(name, None)).await.unwrap_err();
+            assert_eq!(refused.code, Code::BadRequest, "{name}");
+        }
+    });
+}
+
+fn words(text: &str) -> NewQuestion {
+    NewQuestion { text: text.into(), options: Vec::new() }
+}
+
+#[test]
+fn a_question_is_known_by_its_words_until_its_answer_is_handed_over() {
+    test(async {
+        let mut world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let ask = async |world: &World, text| {
+            world.control.ask_person(run.who, words(text)).await.unwrap()
+        };
+        let first = ask(&world, "Go on?").await;
+        let question = first.question.unwrap();
+        assert_eq!(first.answer, None);
+        assert_eq!(world.state(id).await, "BLOCKED question");
+        assert_eq!(ask(&world, "Go on?").await.question, Some(question), "it is the same one");
+        let other = ask(&world, "Something else?").await;
+        assert_eq!(other.question, None, "it waits for its turn");
+        let early = world.control.handed_over(run.who, question).await.unwrap_err();
+        assert_eq!(early.code, Code::IllegalMove);
+        world.restart(Span::from_secs(1)).await;
+        let answer = Answer { question: Some(question), text: "yes".into() };
+        world.control.answer("ada", id, answer).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(ask(&world, "Go on?").await.answer.as_deref(), Some("yes"));
+        }
+        let next = ask(&world, "Something else?").await;
+        assert_ne!(next.question, Some(question));
+        world.control.handed_over(run.who, question).await.unwrap();
+        world.control.handed_over(run.who, question).await.unwrap(); // told twice: no harm
+        let again = ask(&world, "Go on?").await;
+        assert_eq!(again.question, None, "a new one, after the one that is open");
+        let answer = Answer { question: next.question, text: "no".into() };
+        world.control.answer("ada", id, answer).await.unwrap();
+        let again = ask(&world, "Go on?").await;
+        assert!(again.question.is_some_and(|new| new != question) && again.answer.is_none());
+    });
+}
+
+#[test]
+fn an_attempt_that_may_not_act_asks_and_tells_nothing() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        let asking = world.control.ask_person(run.who, words("Go on?")).await;
+        let question = asking.unwrap().question.unwrap();
+        let progress = || Progress { text: "Half.".into(), percent: Some(50) };
+        let result = || Submission { text: "# Done".into() };
+        world.control.report_progress(run.who, progress()).await.unwrap();
+        world.control.submit_result(run.who, result()).await.unwrap();
+        let view = world.control.show(id).await.unwrap();
+        assert_eq!(view.progress.unwrap().text, "50 %: Half.");
+        assert_eq!(view.summary_text.as_deref(), Some("# Done"));
+        let stranger = QuestionId::from_bits(77);
+        let unknown = world.control.await_answer(run.who, stranger, Duration::ZERO).await;
+        assert_eq!(unknown.unwrap_err().code, Code::NotFound);
+        for (text, percent) in [("", None), ("x", Some(101))] {
+            let bad = Progress { text: text.into(), percent };
+            let refused = world.control.report_progress(run.who, bad).await.unwrap_err();
+            assert_eq!(refused.code, Code::BadRequest);
+        }
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        let fenced = Code::Fenced;
+        let ask = world.control.ask_person(run.who, words("Go on?")).await;
+        assert_eq!(ask.unwrap_err().code, fenced);
+        let waits = world.control.await_answer(run.who, question, Duration::from_secs(60)).await;
+        assert_eq!(waits.unwrap_err().code, fenced);
+        let told = world.control.report_progress(run.who, progress()).await;
+        assert_eq!(told.unwrap_err().code, fenced);
+        let told = world.control.submit_result(run.who, result()).await;
+        assert_eq!(told.unwrap_err().code, fenced);
+    });
+}
+
+#[test]
+fn a_result_that_is_handed_in_is_progress_and_the_last_one_counts() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.start().await;
+        for text in ["first", "second", "first"] {
+            let result = Submission { text: text.into() };
+            world.control.submit_result(run.who, result).await.unwrap();
+        }
+        let left = Left { changed: false, summary: Some("from a file".into()) };
+        world.control.end(run.who, Ending::Succeeded(left)).await.unwrap();
+        world.terminate(run.who).await;
+        let view = world.control.show(id).await.unwrap();
+        assert_eq!(view.summary_text.as_deref(), Some("first"));
+        let events = world.control.events(Some(id), None, Duration::ZERO).await.unwrap();
+        let told = events.events.iter().filter(|event| event.kind == "agent.result");
+        assert_eq!(told.count(), 3);
     });
 }

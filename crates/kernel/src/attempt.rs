@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::disposition::Disposition::{self, Accept, Deny, Ignore};
 use crate::id::{AttemptNumber, Epoch};
 use crate::limits::Limits;
+use crate::planted::{self, Bug};
 use crate::publish::{Publish, Push, PushOutcome};
 use crate::time::Timestamp;
 
@@ -181,8 +182,9 @@ impl Attempt {
     }
 
     /// Whether its session may go on with another attempt.
-    pub const fn leaves_session_free(&self) -> bool {
-        matches!(self.phase, Phase::Ended(..)) && self.publish.is_settled()
+    pub fn leaves_session_free(&self) -> bool {
+        let settled = self.publish.is_settled() || planted::is(Bug::SessionFreedEarly);
+        matches!(self.phase, Phase::Ended(..)) && settled
     }
 
     /// The attempt after `event`.
@@ -265,7 +267,9 @@ impl Attempt {
             return Deny(Denial::Phase(self.phase)); // questions never publish
         }
         match self.deadline {
-            Some(deadline) if now > deadline => Deny(Denial::DeadlinePassed { deadline }),
+            Some(deadline) if now > deadline && !planted::is(Bug::GateAfterDeadline) => {
+                Deny(Denial::DeadlinePassed { deadline })
+            }
             _ if self.lease_end <= due => {
                 Deny(Denial::LeaseTooShort { lease_end: self.lease_end, due })
             }
@@ -288,7 +292,7 @@ impl Attempt {
 
     fn prove(&self, outcome: Outcome, proof: Proof, now: Timestamp) -> Disposition<Self, Denial> {
         match proof {
-            Proof::LeaseExpired if now < self.lease_end => {
+            Proof::LeaseExpired if now < self.lease_end && !planted::is(Bug::LeaseProofEarly) => {
                 Deny(Denial::LeaseStillHeld { lease_end: self.lease_end })
             }
             Proof::LeaseExpired | Proof::Observed | Proof::NotOurs => {

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::planted::{self, Bug};
 use crate::usage::{Money, Usage};
 
 /// What a task tree may use.
@@ -161,6 +162,8 @@ pub fn charge(ledger: &Ledger, before: &Usage, reported: &Usage) -> Charged {
         || reported.cache_write_tokens < before.cache_write_tokens
         || matches!((before.cost, reported.cost), (Some(before), Some(now)) if now < before);
     let spent = |usage: &Usage| usage.cost.unwrap_or(Money::ZERO);
+    let nothing = Usage::default();
+    let before = if planted::is(Bug::UsageCountedTwice) { &nothing } else { before };
     let ledger = Ledger {
         cost: ledger.cost.plus(spent(&usage).minus(spent(before))),
         tokens: ledger.tokens.saturating_add(usage.tokens().saturating_sub(before.tokens())),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Standing;
 use crate::id::{AttemptNumber, TaskId};
 use crate::limits::{Caps, Limits};
+use crate::planted::{self, Bug};
 use crate::time::Timestamp;
 
 /// Why a queued task is not claimed.
@@ -70,6 +71,7 @@ pub fn blockers(
     let time = not_before.filter(|at| now < *at).map(Blocker::NotBefore);
     let dependencies = match facts.unfinished_dependencies {
         0 => None,
+        _ if planted::is(Bug::DependencyNotAwaited) => None,
         count => Some(Blocker::Dependencies(count)),
     };
     let session = match facts.session {

@@ -46,6 +46,24 @@ pub enum Clock {
 }
 
 impl Clock {
+    /// Every clock.
+    pub const ALL: [Self; 14] = [
+        Self::Start,
+        Self::Heartbeat,
+        Self::StuckRunning,
+        Self::Idle,
+        Self::Linger,
+        Self::Inactivity,
+        Self::Absolute,
+        Self::ToolCall,
+        Self::Claim,
+        Self::ClaimTotal,
+        Self::Publish,
+        Self::AttemptLease,
+        Self::WorkerLease,
+        Self::Grace,
+    ];
+
     /// The clock's name in events, `why` and receipts.
     pub const fn name(self) -> &'static str {
         match self {

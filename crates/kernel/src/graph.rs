@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::id::TaskId;
 use crate::limits::Caps;
+use crate::planted::{self, Bug};
 use crate::status::Group;
 use crate::task::{Children, Plan, State, Verb};
 
@@ -46,6 +47,7 @@ pub fn may_add_subtask(
         | State::Claimed { .. }
         | State::Running { .. }
         | State::Blocked(_) => {}
+        _ if planted::is(Bug::SubtaskAfterStop) => {}
         State::Ready { .. }
         | State::Completed
         | State::Failed(_)

@@ -119,6 +119,8 @@ ids! {
     SnapshotId,
     /// A command to a runner, such as a start of a role.
     CommandId,
+    /// A receiver of events.
+    WebhookId,
     /// One installation of Belay: what its sandboxes and containers are labelled with.
     InstallationId,
     /// A token with a scope that a person made.

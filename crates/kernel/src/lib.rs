@@ -56,14 +56,21 @@ pub mod worker;
 pub mod diagnostic;
 pub mod workflow;
 
+// Who is told.
+pub mod alert;
+pub mod meter;
+pub mod webhook;
+// How it is known that the tests see.
+pub mod planted;
+
 pub use cause::{Cause, Retry};
 pub use clock::{Clock, Reading};
 pub use disposition::Disposition;
 pub use event::{EventClass, EventKind, HeartbeatStatus};
 pub use id::{
     AttemptNumber, CommandId, ConnectionId, Epoch, IdError, InstallationId, NodeId, QuestionId,
-    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, TokenId, WorkerId,
-    WorkflowId,
+    ResultId, Revision, RunnerId, SandboxId, SessionId, SnapshotId, TaskId, TokenId, WebhookId,
+    WorkerId, WorkflowId,
 };
 pub use limits::{Caps, Limit, LimitError, Limits, Scope, Switches};
 pub use time::{Span, SpanError, Timestamp};

@@ -158,6 +158,22 @@ limits! {
     TreeAffinity tree_affinity Installation Span::from_mins(10);
     /// Before a provider's own end of life for a sandbox.
     ExpiryNotice expiry_notice Installation Span::from_mins(5);
+    /// A webhook's receiver has to answer.
+    WebhookAnswer webhook_answer Installation Span::from_secs(10);
+    /// The first repetition of a delivery; doubles.
+    WebhookFirst webhook_first Installation Span::from_secs(5);
+    /// The longest wait between two tries of a delivery.
+    WebhookLongest webhook_longest Installation Span::from_mins(60);
+    /// A delivery is repeated for so long, then it is a dead letter.
+    WebhookGiveUp webhook_give_up Installation Span::from_mins(60 * 24);
+    /// Judging the alerts.
+    AlertSweep alert_sweep Installation Span::from_secs(15);
+    /// Over which rates are judged.
+    AlertWindow alert_window Installation Span::from_mins(60);
+    /// A stop or clean-up that is not proven within this has failed.
+    StopProof stop_proof Installation Span::from_secs(60);
+    /// A sandbox is in the database, but its runner does not have it.
+    SandboxMissing sandbox_missing Installation Span::from_mins(60 * 24);
 }
 
 /// The counts that bound effort.
@@ -300,6 +316,8 @@ impl Limits {
             (Limit::Start, self.heartbeat_interval, "the first sign of life may be a beat"),
             (Limit::BackoffLongest, self.backoff_first, "it bounds the first backoff too"),
             (Limit::SnapshotLock, self.health_probe, "a probe happens inside the lock"),
+            (Limit::WebhookLongest, self.webhook_first, "it bounds the first repetition too"),
+            (Limit::StopProof, self.fence_margin(), "a kill may take as long as grace and bound"),
         ];
         let zero = Limit::ALL
             .iter()

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{Attempt, Phase, Proof};
 use crate::id::AttemptNumber;
+use crate::planted::{self, Bug};
 use crate::publish::{CommitId, Publish};
 use crate::task::State;
 use crate::time::Timestamp;
@@ -89,11 +90,13 @@ pub fn standing<'a>(state: &State, attempts: impl IntoIterator<Item = &'a Attemp
 fn pending(attempt: &Attempt) -> impl Iterator<Item = Pending> {
     let proof = match attempt.phase {
         Phase::Ended(..) => None,
+        Phase::Ending(_) if planted::is(Bug::ReceiptWithoutProof) => None,
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } | Phase::Ending(_) => {
             Some(Pending::Proof { lease_end: attempt.lease_end })
         }
     };
     let publish = match attempt.publish {
+        Publish::Open(_) if planted::is(Bug::ReceiptBeforeSettled) => None,
         Publish::Open(_) => Some(Pending::Publish),
         Publish::None | Publish::Pushed(_) | Publish::NotPushed(_) => None,
     };

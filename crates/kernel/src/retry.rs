@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{Cause, Retry};
 use crate::limits::{Caps, Limits};
+use crate::planted::{self, Bug};
 use crate::time::{Span, Timestamp};
 
 /// Chance, drawn by the caller: a fraction of one in 2³² parts.
@@ -21,6 +22,13 @@ impl Jitter {
     /// The fraction `bits / 2³²`.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
+    }
+
+    /// `full`, of which chance takes up to half away.
+    pub(crate) const fn of(self, full: Span) -> Span {
+        let full = full.as_millis();
+        let chance = ((full / 2) as u128 * self.0 as u128) >> 32;
+        Span::from_millis(full - chance as u64)
     }
 }
 
@@ -138,10 +146,7 @@ pub const fn braked(before: Effort, after: Effort, caps: &Caps) -> bool {
 /// `min(first · 2^(n−1), longest)`, of which the caller's chance takes up to half away.
 pub fn backoff(n: u32, jitter: Jitter, limits: &Limits) -> Span {
     let doubled = 1u64.checked_shl(n.saturating_sub(1)).unwrap_or(u64::MAX);
-    let full = limits.backoff_first.times(doubled).min(limits.backoff_longest).as_millis();
-    let half = full / 2;
-    let chance = (u128::from(half) * u128::from(jitter.0)) >> 32;
-    Span::from_millis(full - chance as u64)
+    jitter.of(limits.backoff_first.times(doubled).min(limits.backoff_longest))
 }
 
 /// Decides what follows from the failure of an attempt that had started.
@@ -164,7 +169,7 @@ pub fn after_failure(
         },
         Retry::Retryable => {
             let tried = Effort { tries: counted.tries.saturating_add(1), ..counted };
-            if tried.tries >= max_attempts {
+            if tried.tries >= max_attempts && !planted::is(Bug::RetryUncapped) {
                 Next::Rest { cause, effort: tried }
             } else if braked(effort, tried, caps) {
                 Next::Rest { cause: Cause::NoProgress, effort: tried }
@@ -190,7 +195,7 @@ pub fn after_failed_start(
         Retry::Retryable => {
             let failed_starts = effort.failed_starts.saturating_add(1);
             let effort = Effort { failed_starts, ..effort };
-            if failed_starts >= caps.starts {
+            if failed_starts >= caps.starts && !planted::is(Bug::StartsUncapped) {
                 return Next::Rest { cause: Cause::StartFailed, effort };
             }
             Next::Again {

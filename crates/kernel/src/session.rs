@@ -81,6 +81,18 @@ impl Rest {
     }
 }
 
+impl Rest {
+    /// What a task in this state makes of a session whose sandbox is frozen: it stays for whatever
+    /// may follow, until a person says that nothing will.
+    pub const fn of_frozen(state: &task::State) -> Self {
+        use task::State as T;
+        match (state, Self::of(state)) {
+            (T::Cancelled | T::BudgetExceeded, rest) | (_, rest @ Self::Pause(_)) => rest,
+            (_, Self::Stop(_)) => Self::Pause(PauseReason::Inactivity),
+        }
+    }
+}
+
 /// What a session without a running sandbox starts again from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -563,6 +575,13 @@ fn stopped(session: &Session, reason: StopReason) -> Answer {
         }
         (State::Pausing { sandbox, kept, .. }, _) => {
             (kept, Some(sandbox), vec![Effect::Terminate(sandbox)])
+        }
+        // What is frozen is there for a session that goes on.
+        (State::Paused { kept: Kept::Frozen(sandbox), .. }, Tree::Saved) => {
+            (Kept::Tree, Some(sandbox), vec![Effect::Terminate(sandbox)])
+        }
+        (State::Paused { kept: Kept::Frozen(sandbox), leftover, .. }, Tree::Unsaved) => {
+            (Kept::Disk(sandbox), leftover, vec![Effect::KillKeepDisk(sandbox)])
         }
         (State::Paused { kept, leftover, .. } | State::Stopped { kept, leftover, .. }, _) => {
             (kept, leftover, vec![])

@@ -55,6 +55,10 @@ impl State {
         }
     }
 
+    /// The names of the states in which a task may still use something: not parked, not reviewed,
+    /// not at rest.
+    pub const AFOOT: [&str; 4] = ["QUEUED", "CLAIMED", "RUNNING", "BLOCKED"];
+
     /// What the state means to whoever waits for the task.
     pub const fn group(&self) -> Group {
         match self {
@@ -178,6 +182,17 @@ mod tests {
         }
         for state in [PENDING, READY, State::Completed, State::Cancelled] {
             assert_eq!(may_delete(&state, &[READY], []), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_is_afoot_is_neither_parked_nor_reviewed_nor_at_rest() {
+        let blocked = State::Blocked(Blocked::Subtasks { attempt: ONE });
+        for state in [QUEUED, CLAIMED, RUNNING, blocked] {
+            assert!(State::AFOOT.contains(&state.name()) && !state.group().is_at_rest());
+        }
+        for state in [PENDING, READY, State::Completed, State::Cancelled, State::BudgetExceeded] {
+            assert!(!State::AFOOT.contains(&state.name()));
         }
     }
 

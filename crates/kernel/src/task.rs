@@ -3,6 +3,7 @@
 //! The machine itself is [`step()`], one match over (state, event). This file holds its words.
 
 mod step;
+pub mod table;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -5,6 +5,8 @@
 //!  0 commit ENDING ─► 1 kill and prove ─► 2 save transcript ─► 3 save tree
 //!                                            ─► 4 destroy ─► 5 settle ─► 6 tell
 //!  storage dies with the processes?  0 ─► freeze ─► 2 ─► 3 ─► kill and prove ─► 4 ─► 5 ─► 6
+//!  the sandbox is to stay?           0 ─► freeze ─► 2 ─► 3 ─► 5 ─► 6, and later, if it is to end
+//!                                    after all: kill and prove ─► 4 ─► 5 ─► 6
 //! ```
 //!
 //! **Barrier:** nothing that could destroy transcript or tree happens before they are durable.
@@ -89,6 +91,33 @@ impl Termination {
         Self { storage, step, kept: Kept { transcript: false, tree: false } }
     }
 
+    /// The saga of a sandbox that is to stay, frozen, until its session goes on or is over. What is
+    /// frozen cannot act, and what cannot be frozen is ended like any other.
+    pub const fn freeze() -> Self {
+        Self { step: Step::Freeze, ..Self::begin(Storage::Outlives) }
+    }
+
+    /// The saga of a frozen sandbox whose transcript and tree are safe, if it stays: there is
+    /// nothing to destroy.
+    #[must_use]
+    pub const fn stays(self) -> Self {
+        match self.step {
+            Step::Destroy => Self { step: Step::Settle, ..self },
+            _ => self,
+        }
+    }
+
+    /// The saga of a frozen sandbox that is to end after all. Its transcript and tree are safe.
+    #[must_use]
+    pub const fn ends(self) -> Self {
+        Self { step: Step::Kill, ..self }
+    }
+
+    /// Whether everything that the sandbox held is safe.
+    const fn is_safe(&self) -> bool {
+        self.kept.transcript && self.kept.tree
+    }
+
     /// The saga after its step went so.
     ///
     /// A step that failed is tried again: the intent stands, the id is kept. Only proven absence
@@ -100,8 +129,10 @@ impl Termination {
             return self;
         }
         let (step, kept) = match (self.step, self.storage) {
+            (Freeze, Storage::Outlives) if matches!(went, Went::Impossible) => (Kill, self.kept),
             // A sandbox that cannot be frozen, because it is gone, has nothing left to read.
             (Freeze, _) => (SaveTranscript, self.kept),
+            (Kill, Storage::Outlives) if self.is_safe() => (Destroy, self.kept),
             (Kill, Storage::Outlives) => (SaveTranscript, self.kept),
             (Kill, Storage::DiesWithProcesses) => (Destroy, self.kept),
             (SaveTranscript, _) => (SaveTree, Kept { transcript: true, ..self.kept }),
@@ -153,6 +184,32 @@ mod tests {
         use Step::*;
         let all = [Freeze, SaveTranscript, SaveTree, Kill, Destroy, Settle, Tell, Done];
         assert_eq!(steps(Storage::DiesWithProcesses), all);
+    }
+
+    #[test]
+    fn a_sandbox_that_stays_is_frozen_and_read_and_nothing_is_destroyed() {
+        use Step::*;
+        let mut saga = Termination::freeze();
+        for step in [Freeze, SaveTranscript, SaveTree] {
+            assert_eq!(saga.step, step);
+            saga = saga.after(Went::Done);
+        }
+        let stays = saga.stays();
+        assert_eq!((saga.step, stays.step), (Destroy, Settle));
+        let over = stays.after(Went::Done).after(Went::Done);
+        assert_eq!(over.step, Done);
+        let ends = over.ends();
+        assert_eq!(ends.step, Kill);
+        assert_eq!(ends.after(Went::Done).step, Destroy, "what is safe is not saved again");
+    }
+
+    #[test]
+    fn what_cannot_be_frozen_is_ended() {
+        let saga = Termination::freeze();
+        assert_eq!(saga.after(Went::Failed), saga, "tried again");
+        let killed = saga.after(Went::Impossible);
+        assert_eq!(killed, Termination::begin(Storage::Outlives));
+        assert_eq!(killed.stays(), killed);
     }
 
     #[test]

@@ -79,6 +79,22 @@ impl Usage {
             .saturating_add(self.cache_read_tokens)
             .saturating_add(self.cache_write_tokens)
     }
+
+    /// What was used since an earlier count of the same thing.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        let cost = match (self.cost, before.cost) {
+            (Some(cost), Some(before)) => Some(cost.minus(before)),
+            (cost, _) => cost,
+        };
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(before.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(before.output_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_sub(before.cache_read_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_sub(before.cache_write_tokens),
+            cost,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,5 +129,9 @@ mod tests {
             cost: None,
         };
         assert_eq!(usage.tokens(), 15);
+        let before = Usage { input_tokens: 1, output_tokens: 3, ..Usage::default() };
+        assert_eq!(usage.since(before).tokens(), 12, "at least nothing of each kind");
+        let dear = |micros| Usage { cost: Some(Money::from_micros(micros)), ..usage };
+        assert_eq!(dear(5).since(dear(2)).cost, Some(Money::from_micros(3)));
     }
 }

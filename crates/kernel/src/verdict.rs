@@ -84,6 +84,23 @@ impl Ruling {
         }
     }
 
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::AwaitingPerson => "awaiting_person",
+            Self::Starting => "starting",
+            Self::Dead(_) => "dead",
+            Self::Gone => "gone",
+            Self::Lingering => "lingering",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+            Self::Stuck => "stuck",
+            Self::Idle => "idle",
+            Self::Working => "working",
+        }
+    }
+
     /// The cause with which the attempt in this sandbox ends; nothing, if it does not end by this.
     ///
     /// *Gone* and *expired* have none: clean-up never turns a finished task into a failed one.

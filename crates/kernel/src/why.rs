@@ -218,7 +218,8 @@ impl Reason {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.state, self.reason) {
-            (_, Reason::Created) => f.write_str("It was made so.")?,
+            (State::Queued { .. }, Reason::Created) => f.write_str("It is new.")?,
+            (_, Reason::Created) => f.write_str("It is new, and waits to be run.")?,
             (State::Queued { plan: Plan::Republish, .. }, Reason::Asked(verb)) => {
                 write!(f, "A person asked to {verb} it; its work is published again.")?;
             }

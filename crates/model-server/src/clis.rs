@@ -12,6 +12,10 @@ use std::process::{Command, Stdio};
 const PACKAGE: &str = include_str!("../clis/package.json");
 const LOCK: &str = include_str!("../clis/package-lock.json");
 const NPMRC: &str = include_str!("../clis/.npmrc");
+/// The official MCP SDK, and a client on top of it.
+const SDK_PACKAGE: &str = include_str!("../mcp-sdk/package.json");
+const SDK_LOCK: &str = include_str!("../mcp-sdk/package-lock.json");
+const SDK_CLIENT: &str = include_str!("../mcp-sdk/client.mjs");
 
 /// Setting this variable skips what needs the CLIs; whoever sets it names what is skipped.
 pub const SKIP: &str = "BELAY_SKIP_REAL_AGENTS";
@@ -40,7 +44,24 @@ pub enum InstallError {
 
 /// The directory of the programs, installed under `base` if they are not there yet.
 pub fn install(base: &Path) -> Result<PathBuf, InstallError> {
+    let files = [("package.json", PACKAGE), ("package-lock.json", LOCK), (".npmrc", NPMRC)];
     let directory = base.join(format!("agent-clis-{:016x}", digest(LOCK)));
+    Ok(install_files(directory, &files)?.join("node_modules/.bin"))
+}
+
+/// The script of a client that is made with the official MCP SDK, for node, installed likewise.
+pub fn install_mcp_client(base: &Path) -> Result<PathBuf, InstallError> {
+    let files = [
+        ("package.json", SDK_PACKAGE),
+        ("package-lock.json", SDK_LOCK),
+        (".npmrc", NPMRC),
+        ("client.mjs", SDK_CLIENT),
+    ];
+    let key = digest(SDK_LOCK) ^ digest(SDK_CLIENT);
+    Ok(install_files(base.join(format!("mcp-sdk-{key:016x}")), &files)?.join("client.mjs"))
+}
+
+fn install_files(directory: PathBuf, files: &[(&str, &str)]) -> Result<PathBuf, InstallError> {
     let fail = |path: &Path| {
         let path = path.to_owned();
         move |source| InstallError::Directory { path, source }
@@ -51,16 +72,14 @@ pub fn install(base: &Path) -> Result<PathBuf, InstallError> {
     gate.lock().map_err(fail(&gate_path))?;
     let done = directory.join("complete");
     if !done.exists() {
-        for (name, text) in
-            [("package.json", PACKAGE), ("package-lock.json", LOCK), (".npmrc", NPMRC)]
-        {
+        for (name, text) in files {
             let path = directory.join(name);
             fs::write(&path, text).map_err(fail(&path))?;
         }
         run_npm(&directory)?;
         fs::write(&done, "").map_err(fail(&done))?;
     }
-    Ok(directory.join("node_modules/.bin"))
+    Ok(directory)
 }
 
 fn run_npm(directory: &Path) -> Result<(), InstallError> {
@@ -97,13 +116,15 @@ mod tests {
 
     #[test]
     fn the_lock_names_no_host_and_pins_what_the_manifest_says() {
-        assert!(!LOCK.contains("\"resolved\""), "the lock file names a registry");
-        let lock: serde_json::Value = serde_json::from_str(LOCK).unwrap();
-        let manifest: serde_json::Value = serde_json::from_str(PACKAGE).unwrap();
-        for (name, version) in manifest["dependencies"].as_object().unwrap() {
-            let locked = &lock["packages"][format!("node_modules/{name}")]["version"];
-            assert_eq!(locked, version, "{name}");
-            assert_eq!(pinned(name).as_deref(), version.as_str());
+        for (lock, manifest) in [(LOCK, PACKAGE), (SDK_LOCK, SDK_PACKAGE)] {
+            assert!(!lock.contains("\"resolved\""), "the lock file names a registry");
+            let lock: serde_json::Value = serde_json::from_str(lock).unwrap();
+            let manifest: serde_json::Value = serde_json::from_str(manifest).unwrap();
+            for (name, version) in manifest["dependencies"].as_object().unwrap() {
+                let locked = &lock["packages"][format!("node_modules/{name}")]["version"];
+                assert_eq!(locked, version, "{name}");
+            }
         }
+        assert_eq!(pinned("opencode-ai").as_deref(), Some("1.18.33"));
     }
 }

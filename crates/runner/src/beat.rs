@@ -3,10 +3,10 @@
 //! A lease is counted from a reading of the clock that was taken before the beat was sent. A beat
 //! that fails is sent again soon; meanwhile the shims hold the leases they have.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belay_api::port::{Beat, Beaten, Port, PortError, Pulse, Who};
+use belay_kernel::planted::{self, Bug};
 use belay_sandbox::{Error, Moment, Provider};
 use tokio::task::JoinSet;
 
@@ -22,8 +22,7 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
     loop {
         while renewals.try_join_next().is_some() {}
         let places = shared.board.list();
-        let moments: BTreeMap<&String, Moment> =
-            shared.providers.iter().map(|(name, provider)| (name, provider.moment())).collect();
+        let moments = shared.moments();
         let pulse = |(who, place): &(Who, Place)| Pulse {
             who: *who,
             status: place.status,
@@ -36,7 +35,10 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
                     match answer {
                         Beaten::Current { lease } => {
                             let Some(moment) = moments.get(&place.provider) else { continue };
-                            let until = moment.after(lease);
+                            let until = match planted::is(Bug::LeaseFromReply) {
+                                true => now(&shared, place).after(lease),
+                                false => moment.after(lease),
+                            };
                             shared.board.stands(*who, Standing::Until(until));
                             renewals.spawn(renew(Arc::clone(&shared), place.clone(), until));
                         }
@@ -60,6 +62,11 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
             }
         }
     }
+}
+
+/// What the clock of an attempt's provider shows.
+fn now<C, P: Provider, W>(shared: &Shared<C, P, W>, place: &Place) -> Moment {
+    shared.providers.get(&place.provider).map_or(Moment::from_millis(0), Provider::moment)
 }
 
 /// Passes a renewed lease on to the shim.

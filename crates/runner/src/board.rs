@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 /// How an attempt stands, by the last beat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// No beat was answered yet.
+    /// Nothing was answered yet.
     Unknown,
     /// Its lease lasts until then.
     Until(Moment),
@@ -54,9 +54,16 @@ impl Board {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters an attempt, for as long as the ticket is held.
-    pub(crate) fn enter(self: &Arc<Self>, who: Who, fence: Fence, provider: &str) -> Ticket {
-        let (standing, read) = watch::channel(Standing::Unknown);
+    /// Enters an attempt, for as long as the ticket is held. How it stands may be known by the
+    /// claim that brought it, before the first beat.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        who: Who,
+        fence: Fence,
+        provider: &str,
+        standing: Standing,
+    ) -> Ticket {
+        let (standing, read) = watch::channel(standing);
         let status = HeartbeatStatus::Running;
         let (abreast, durable) = (false, true);
         let place = Place { fence, provider: provider.into(), status, abreast, durable, standing };

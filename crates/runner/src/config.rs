@@ -1,5 +1,6 @@
 //! How a runner is set up.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use belay_kernel::{Limits, RunnerId};
@@ -15,12 +16,12 @@ pub struct RunnerConfig {
     pub version: String,
     /// Its own directory: homes of sessions and files of attempts. Must be hidden from agents.
     pub root: PathBuf,
-    /// How many attempts it has at a time.
-    pub slots: u32,
-    /// The roles that it works for.
-    pub roles: Vec<String>,
+    /// The roles that it works for, each with how many attempts of it there may be at a time.
+    pub workers: BTreeMap<String, u32>,
     /// Where agents reach Belay.
     pub url: String,
+    /// This program, which agents call as `belay` where their sandbox can execute it.
+    pub belay: Option<PathBuf>,
     /// What programs are searched in, here and by agents: the runner's own `PATH`.
     pub path: String,
     /// Directories that sandboxes hide besides the usual ones: a program below one is shown.

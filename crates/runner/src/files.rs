@@ -8,7 +8,11 @@
 //!   private/TASK-N/   launch.json             what was drawn and decided once
 //!                     stdin.journal           what was written to the agent
 //!                     started                 the agent may have been executed
+//!                     thawed-TASK-N           it may have been thawed for this later attempt
 //! ```
+//!
+//! An attempt that goes on in a frozen sandbox has the files of the attempt that the sandbox was
+//! made for: its agent knows those, and what was written to it is in one journal.
 //!
 //! An agent can put links and pipes where we expect files. So nothing below its home is reached
 //! through a link, and what it wrote is read only if it is a plain file, up to a bound. What is
@@ -22,7 +26,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use belay_agent::{Conversation, ConversationId, PlannedFile};
-use belay_api::port::Assignment;
+use belay_api::port::{Assignment, Who};
+use belay_kernel::SessionId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -56,18 +61,32 @@ pub(crate) struct Files {
     /// What the agent sees of its attempt.
     pub(crate) shown: PathBuf,
     private: PathBuf,
+    /// The name of the file that says that the agent may have begun.
+    began: String,
 }
 
 impl Files {
     pub(crate) fn of(root: &Path, assignment: &Assignment) -> Self {
-        let session = root.join("sessions").join(assignment.session.to_string());
-        let name = format!("{}-{}", assignment.who.task, assignment.who.attempt);
+        let session = Self::of_session(root, assignment.session);
+        let named = |who: &Who| format!("{}-{}", who.task, who.attempt);
+        let first = assignment.thaw.as_ref().map(|thaw| named(&thaw.first));
+        let began = match first {
+            Some(_) => format!("thawed-{}", named(&assignment.who)),
+            None => "started".to_owned(),
+        };
+        let name = first.unwrap_or_else(|| named(&assignment.who));
         Self {
             home: session.join("home"),
             shown: session.join("attempts").join(&name),
             private: session.join("private").join(&name),
             session,
+            began,
         }
+    }
+
+    /// Where everything of a session is.
+    pub(crate) fn of_session(root: &Path, session: SessionId) -> PathBuf {
+        root.join("sessions").join(session.to_string())
     }
 
     pub(crate) fn prompt(&self) -> PathBuf {
@@ -118,12 +137,23 @@ impl Files {
 
     /// Whether the agent may have been executed.
     pub(crate) fn is_started(&self) -> bool {
-        self.private.join("started").exists()
+        self.private.join(&self.began).exists()
     }
 
     /// The agent may be executed from now on.
     pub(crate) fn set_started(&self) -> io::Result<()> {
-        File::create(self.private.join("started")).map(drop)
+        File::create(self.private.join(&self.began)).map(drop)
+    }
+
+    /// Removes what the agent asked or said in an earlier attempt.
+    pub(crate) fn clear_words(&self) -> io::Result<()> {
+        for path in [self.question(), self.summary()] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Makes what an agent's plan wants in its home; links that are in the way go.
@@ -206,6 +236,7 @@ mod tests {
             shown: session.join("attempts/t-1"),
             private: session.join("private/t-1"),
             session,
+            began: "started".into(),
         };
         files.make().unwrap();
         files

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 /// A call of git that did not do what was asked.
@@ -142,6 +142,7 @@ impl Git {
 pub struct Call {
     command: Command,
     words: Vec<OsString>,
+    input: Option<Vec<u8>>,
     limit: Duration,
 }
 
@@ -153,7 +154,7 @@ impl Call {
         command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");
         command.env("LC_ALL", "C").env("GIT_OPTIONAL_LOCKS", "0");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self { command, words: Vec::new(), limit }
+        Self { command, words: Vec::new(), input: None, limit }
     }
 
     /// Adds an argument.
@@ -177,6 +178,14 @@ impl Call {
         self
     }
 
+    /// Gives it this to read; little enough to fit into a pipe.
+    #[must_use]
+    pub fn input(mut self, text: impl Into<Vec<u8>>) -> Self {
+        self.command.stdin(Stdio::piped());
+        self.input = Some(text.into());
+        self
+    }
+
     /// The subcommand, for messages; arguments may hold secrets.
     fn name(&self) -> String {
         let mut words = self.words.iter();
@@ -193,7 +202,11 @@ impl Call {
 
     /// Runs it, however it ends.
     pub async fn output(mut self) -> Result<Output, GitError> {
-        let child = self.command.spawn().map_err(GitError::Start)?;
+        let mut child = self.command.spawn().map_err(GitError::Start)?;
+        if let (Some(input), Some(mut stdin)) = (self.input.take(), child.stdin.take()) {
+            // A git that does not read it says why by how it ends.
+            let _ = stdin.write_all(&input).await;
+        }
         match tokio::time::timeout(self.limit, child.wait_with_output()).await {
             Ok(output) => output.map_err(GitError::Start),
             Err(_) => Err(GitError::Timeout { command: self.name(), limit: self.limit }),

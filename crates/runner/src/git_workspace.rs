@@ -79,6 +79,6 @@ impl Workspace for GitWorkspace {
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), TreeError> {
-        self.trees.remove(session)
+        self.trees.forget(session).await
     }
 }

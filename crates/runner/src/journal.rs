@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Standard input is the records' bytes in order, so offsets are the same after a restart, and a
-//! sandbox skips what it has had. What the reader asks for is found by its number. Answers are
-//! applied to a reader that is had again at the place where they were applied first.
+//! sandbox skips what it has had. What the reader asks for is found by its number. Answers and
+//! further turns are applied to a reader that is had again at the place where they were applied
+//! first. A sandbox has one journal, whichever attempts go on in it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,6 +16,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use belay_agent::QuestionKey;
+use belay_api::port::Who;
+use belay_kernel::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 
 /// Why something was written.
@@ -31,6 +34,13 @@ pub(crate) enum What {
         key: QuestionKey,
         /// The answer.
         text: String,
+    },
+    /// A later attempt went on in the same sandbox: by another turn, or by an answer alone.
+    Turn {
+        /// The attempt.
+        who: Who,
+        /// What the turn began with.
+        prompt: Option<String>,
     },
     /// An answer that the agent would not have understood; nothing was written.
     Refused {
@@ -104,10 +114,21 @@ impl Journal {
         self.entries.iter().filter(|entry| entry.what == refused).count()
     }
 
-    /// The answers that the agent was given, in order.
-    pub(crate) fn answers(&self) -> Vec<Entry> {
-        let is_answer = |entry: &&Entry| matches!(entry.what, What::Answer { .. });
-        self.entries.iter().filter(is_answer).cloned().collect()
+    /// Whether this attempt has gone on in the sandbox.
+    pub(crate) fn has_turn_of(&self, speaker: Who) -> bool {
+        let is_of = |what: &What| matches!(what, What::Turn { who, .. } if *who == speaker);
+        self.entries.iter().any(|entry| is_of(&entry.what))
+    }
+
+    /// What a reader that is had again has to be told at its place, in order.
+    pub(crate) fn told(&self) -> Vec<Entry> {
+        let forgets = planted::is(Bug::AnsweredTwice);
+        let is_told = |entry: &&Entry| match entry.what {
+            What::Answer { .. } => !forgets,
+            What::Turn { .. } => true,
+            What::Initial | What::Write(_) | What::Refused { .. } => false,
+        };
+        self.entries.iter().filter(is_told).cloned().collect()
     }
 }
 
@@ -143,7 +164,7 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let mut journal = Journal::open(&path).unwrap();
             assert_eq!(journal.stdin(), b"hello\n\n{}\n", "cut at {cut}");
-            assert!(!journal.has(&answer) && journal.answers().is_empty());
+            assert!(!journal.has(&answer) && journal.told().is_empty());
             journal.add(answer.clone(), 12, b"yes\n").unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), whole, "the torn end is written over");
         }
@@ -151,6 +172,6 @@ mod tests {
         assert_eq!(journal.stdin(), b"hello\n\n{}\nyes\n");
         assert!(journal.has(&What::Initial) && journal.has(&What::Write(0)));
         assert!(!journal.has(&What::Write(1)));
-        assert_eq!((journal.refused(&key), journal.answers()[0].at), (1, 12));
+        assert_eq!((journal.refused(&key), journal.told()[0].at), (1, 12));
     }
 }

@@ -23,6 +23,7 @@ pub(crate) fn tree_request(assignment: &Assignment) -> TreeRequest {
         session: assignment.session,
         base: work.repository.as_deref().map(Base::named),
         from: work.base.clone(),
+        beside: work.beside,
         branch: work.branch.clone(),
         dirty: if work.include_uncommitted { Dirty::Include } else { Dirty::Refuse },
         kept: assignment.kept,
@@ -39,9 +40,19 @@ pub(crate) fn launch(
     config: &RunnerConfig,
 ) -> Launch {
     let text = |path: &Path| path.display().to_string();
+    let own = match own_program(assignment, config) {
+        Some(program) => McpServer::belay_program(&text(program)),
+        None => McpServer::belay(&config.url),
+    };
     let mcp = match agent {
         Agent::Command => Vec::new(),
-        _ => vec![McpServer::belay(&config.url)],
+        Agent::Gemini => vec![own.asking_as_ask_person()],
+        Agent::Claude
+        | Agent::Codex
+        | Agent::OpenCode
+        | Agent::Copilot
+        | Agent::Cursor
+        | Agent::Acp => vec![own],
     };
     Launch {
         program: assignment.work.command.clone(),
@@ -67,6 +78,13 @@ pub(crate) fn launch(
         max_budget: None,
         line_limit: LINE_LIMIT,
     }
+}
+
+/// This program, if it can be executed inside. An image has libraries of its own, which may not be
+/// those that it needs.
+fn own_program<'a>(assignment: &Assignment, config: &'a RunnerConfig) -> Option<&'a Path> {
+    let own = config.belay.as_deref().filter(|_| assignment.work.image.is_none());
+    own.filter(|path| path.is_file())
 }
 
 /// What every program needs, and what the task names. An image has a search path of its own.
@@ -112,10 +130,18 @@ pub(crate) fn plan(
     if let (Some(first), Some(path)) = (&program.path, planned.environment.get_mut("PATH")) {
         *path = format!("{}:{path}", first.display());
     }
+    let own = own_program(assignment, config);
+    if let (Some(own), Some(path)) = (own, planned.environment.get_mut("PATH")) {
+        // Last, so that it comes before nothing that the person has chosen.
+        *path = format!("{path}:{}", own.parent().unwrap_or(own).display());
+    }
     let who = assignment.who;
     let mut sandbox = Plan::new(who.task, who.attempt, &tree.path, planned.argv.clone());
     sandbox.env = planned.environment.clone();
     sandbox.binds = binds(files, tree, &program);
+    if let Some(own) = own {
+        sandbox.binds.push(Bind { path: own.into(), access: Access::Read });
+    }
     sandbox.limits = config.sandbox;
     sandbox.margins = margins(&assignment.limits);
     sandbox.image = assignment.work.image.clone();

@@ -16,6 +16,7 @@ mod inspect;
 mod journal;
 mod launch;
 mod mask;
+mod moved;
 mod program;
 mod publish;
 mod runner;

@@ -19,13 +19,8 @@ pub(crate) struct Secrets(Vec<Vec<u8>>);
 impl Secrets {
     /// The attempt's token, and the variables that look like credentials.
     pub(crate) fn of(agent: Agent, variables: &BTreeMap<String, String>, token: &str) -> Self {
-        let named = |name: &str| {
-            let upper = name.to_ascii_uppercase();
-            let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD"];
-            agent.credential_variables().contains(&name)
-                || parts.iter().any(|part| upper.contains(part))
-        };
-        let values = variables.iter().filter(|(name, _)| named(name)).map(|(_, value)| &**value);
+        let secret = variables.iter().filter(|(name, _)| agent.is_secret(name));
+        let values = secret.map(|(_, value)| &**value);
         let mut secrets = Vec::new();
         for value in values.chain([token]).map(str::trim).filter(|value| value.len() >= SHORTEST) {
             secrets.push(value.as_bytes().to_vec());

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use belay_api::Chance;
 use belay_api::port::{Assignment, ClaimRequest, Duty, Hello, Port, PortError, Who};
-use belay_kernel::Span;
-use belay_sandbox::Provider;
+use belay_kernel::{SessionId, Span};
+use belay_sandbox::{Moment, Provider};
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
@@ -25,14 +25,15 @@ use crate::beat::beat;
 use crate::board::Board;
 use crate::config::RunnerConfig;
 use crate::driver::{self, Order};
-use crate::shared::{Backoff, Shared, duration};
-use crate::sweep::sweep;
+use crate::shared::{Backoff, Moments, Shared, duration};
+use crate::sweep::{forget, sweep};
 use crate::workspace::Workspace;
 
 /// How long one question for duties waits.
 const DUTIES: Span = Span::from_secs(20);
-/// How far apart two questions for duties begin at least: control tells a duty until it is done.
-const DUTIES_APART: Span = Span::from_millis(100);
+/// How far apart two questions for duties begin at least, so that a control that answers at once is
+/// not asked without a pause. A stop may wait for it, so it is short.
+const DUTIES_APART: Span = Span::from_millis(5);
 /// How often is claimed without a hint.
 const CLAIM: Span = Span::from_secs(5);
 /// How many orders wait for a driver.
@@ -57,7 +58,12 @@ enum Event {
         duties: Result<Vec<Duty>, PortError>,
         began: Instant,
     },
-    Claimed(Result<Vec<Assignment>, PortError>),
+    Claimed {
+        claimed: Result<Vec<Assignment>, PortError>,
+        /// Each provider's clock, read before the claim was sent: the leases of what it brought
+        /// are counted from there.
+        asked: Moments,
+    },
     /// Control does not know this runner any more.
     Forgotten,
     Drove,
@@ -71,6 +77,7 @@ enum Errand {
     Claim,
     Beat,
     Sweep,
+    Forget(SessionId),
     Drive(Who, Part),
 }
 
@@ -107,13 +114,19 @@ impl<C: Port, P: Provider, W: Workspace> Runner<C, P, W> {
     }
 }
 
+/// A driver: how it is told something, and whose worker it is.
+struct Driver {
+    orders: mpsc::Sender<Order>,
+    role: String,
+}
+
 /// What the loop owns.
 struct Desk<C, P, W> {
     shared: Arc<Shared<C, P, W>>,
     tasks: JoinSet<Event>,
     /// What each task is for; only ever looked up.
     errands: HashMap<task::Id, Errand>,
-    drivers: BTreeMap<(Who, Part), mpsc::Sender<Order>>,
+    drivers: BTreeMap<(Who, Part), Driver>,
     /// Roles that are to be claimed for.
     to_claim: VecDeque<String>,
 }
@@ -168,13 +181,15 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 tracing::warn!(%error, "duties could not be heard");
                 self.hear_later();
             }
-            Some(Event::Claimed(Ok(assignments))) => {
+            Some(Event::Claimed { claimed: Ok(assignments), asked }) => {
                 for assignment in assignments {
-                    self.start(assignment);
+                    let moment = asked.get(&assignment.work.provider);
+                    let until = moment.map(|moment| moment.after(assignment.lease));
+                    self.start_until(assignment, until);
                 }
                 self.claim_next();
             }
-            Some(Event::Claimed(Err(error))) => {
+            Some(Event::Claimed { claimed: Err(error), .. }) => {
                 // The next round of claims comes by itself.
                 self.to_claim.clear();
                 tracing::warn!(%error, "a claim failed");
@@ -187,7 +202,7 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
                 Errand::Beat => self.beat(),
                 Errand::Sweep => self.sweep(),
                 // Claims come round again; control tells of an attempt without a driver.
-                Errand::Claim | Errand::Drive(..) => {}
+                Errand::Claim | Errand::Forget(_) | Errand::Drive(..) => {}
             },
         }
     }
@@ -208,8 +223,8 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
             let hello = Hello {
                 runner: config.runner,
                 name: config.name.clone(),
-                slots: config.slots,
-                roles: config.roles.clone(),
+                slots: config.workers.values().fold(0, |sum, count| sum.saturating_add(*count)),
+                roles: config.workers.keys().cloned().collect(),
                 providers: shared.providers.keys().cloned().collect(),
                 version: config.version.clone(),
             };
@@ -265,7 +280,8 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
 
     /// Begins a round of claims for every role.
     fn claim_all(&mut self) {
-        for role in self.shared.config.roles.clone() {
+        let roles: Vec<String> = self.shared.config.workers.keys().cloned().collect();
+        for role in roles {
             self.claim(role);
         }
     }
@@ -277,26 +293,36 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
         self.claim_next();
     }
 
-    /// Claims for the next role, if a slot is free. One claim at a time: the next one must know
+    /// Claims for the next role that has a free worker. One claim at a time: the next one must know
     /// what the last one brought.
     fn claim_next(&mut self) {
         // Nothing is claimed before it is known what this runner has already.
         if self.is_out(Errand::Claim) || self.is_out(Errand::Join) {
             return;
         }
-        let used = self.drivers.keys().filter(|(_, part)| *part == Part::Attempt).count();
-        let used = u32::try_from(used).unwrap_or(u32::MAX);
-        let slots = self.shared.config.slots.saturating_sub(used);
-        if slots == 0 {
-            self.to_claim.clear();
-            return;
-        }
-        let Some(role) = self.to_claim.pop_front() else { return };
+        let next = loop {
+            let Some(role) = self.to_claim.pop_front() else { return };
+            match self.free(&role) {
+                0 => {}
+                slots => break (role, slots),
+            }
+        };
+        let (role, slots) = next;
         let shared = Arc::clone(&self.shared);
         self.spawn(Errand::Claim, async move {
             let ask = ClaimRequest { runner: shared.config.runner, role, slots };
-            Event::Claimed(shared.port.claim(ask).await)
+            let asked = shared.moments();
+            Event::Claimed { claimed: shared.port.claim(ask).await, asked }
         });
+    }
+
+    /// How many workers of a role have nothing to do.
+    fn free(&self, role: &str) -> u32 {
+        let drivers = self.drivers.iter();
+        let busy =
+            drivers.filter(|((_, part), driver)| *part == Part::Attempt && driver.role == role);
+        let busy = u32::try_from(busy.count()).unwrap_or(u32::MAX);
+        self.shared.config.workers.get(role).map_or(0, |count| count.saturating_sub(busy))
     }
 
     /// Does what control wants, or passes it on. What finds no room is told again.
@@ -306,45 +332,69 @@ impl<C: Port, P: Provider, W: Workspace> Desk<C, P, W> {
             Duty::End(assignment) => {
                 let key = (assignment.who, Part::Attempt);
                 match self.drivers.get(&key) {
-                    Some(orders) => drop(orders.try_send(Order::End(assignment))),
-                    None => self.drive(key, |shared, _| driver::end(shared, *assignment)),
+                    Some(driver) => drop(driver.orders.try_send(Order::End(assignment))),
+                    None => {
+                        let role = assignment.role.clone();
+                        self.drive(key, role, |shared, _| driver::end(shared, *assignment));
+                    }
                 }
             }
             // Whoever acts for the attempt settles its push itself.
             Duty::Settle(assignment) if self.shared.board.has(assignment.who) => {}
             Duty::Settle(assignment) => {
-                let key = (assignment.who, Part::Settling);
-                self.drive(key, |shared, _| driver::settle(shared, *assignment));
+                let (key, role) = ((assignment.who, Part::Settling), assignment.role.clone());
+                self.drive(key, role, |shared, _| driver::settle(shared, *assignment));
             }
             Duty::Answer { who, question, text } => {
-                if let Some(orders) = self.drivers.get(&(who, Part::Attempt)) {
-                    drop(orders.try_send(Order::Answer { question, text }));
+                if let Some(driver) = self.drivers.get(&(who, Part::Attempt)) {
+                    drop(driver.orders.try_send(Order::Answer { question, text }));
                 }
             }
+            Duty::Forget { session } => self.forget(session),
             Duty::Claim { role } => {
-                if self.shared.config.roles.contains(&role) {
+                if self.shared.config.workers.contains_key(&role) {
                     self.claim(role);
                 }
             }
         }
     }
 
+    /// Removes what is left of a session here, and says so. What fails is told again.
+    fn forget(&mut self, session: SessionId) {
+        if self.is_out(Errand::Forget(session)) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.spawn(Errand::Forget(session), async move {
+            if let Err(why) = forget(&shared, session).await {
+                tracing::warn!(%session, why, "a session is not forgotten yet");
+            }
+            Event::Drove
+        });
+    }
+
     fn start(&mut self, assignment: Assignment) {
-        let key = (assignment.who, Part::Attempt);
-        self.drive(key, |shared, orders| driver::drive(shared, assignment, orders));
+        self.start_until(assignment, None);
+    }
+
+    /// Starts a driver for an attempt whose lease lasts until then, if that is known.
+    fn start_until(&mut self, assignment: Assignment, until: Option<Moment>) {
+        let (key, role) = ((assignment.who, Part::Attempt), assignment.role.clone());
+        self.drive(key, role, |shared, orders| driver::drive(shared, assignment, orders, until));
     }
 
     /// Starts a driver, unless there is one.
     fn drive<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         key: (Who, Part),
+        role: String,
         driver: impl FnOnce(Arc<Shared<C, P, W>>, mpsc::Receiver<Order>) -> F,
     ) {
         if self.drivers.contains_key(&key) {
             return;
         }
         let (orders, told) = mpsc::channel(ORDERS);
-        self.drivers.insert(key, orders);
+        self.drivers.insert(key, Driver { orders, role });
         let driving = driver(Arc::clone(&self.shared), told);
         self.spawn(Errand::Drive(key.0, key.1), async move {
             driving.await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belay_api::Chance;
 use belay_kernel::Span;
+use belay_sandbox::{Moment, Provider};
 
 use crate::board::Board;
 use crate::config::RunnerConfig;
@@ -18,6 +19,16 @@ pub(crate) struct Shared<C, P, W> {
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) config: RunnerConfig,
     pub(crate) board: Arc<Board>,
+}
+
+/// Now, on the clock of each provider by name.
+pub(crate) type Moments = BTreeMap<String, Moment>;
+
+impl<C, P: Provider, W> Shared<C, P, W> {
+    /// Now, on the clock of each provider.
+    pub(crate) fn moments(&self) -> Moments {
+        self.providers.iter().map(|(name, provider)| (name.clone(), provider.moment())).collect()
+    }
 }
 
 /// A span as the standard library's duration.

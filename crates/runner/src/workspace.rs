@@ -57,6 +57,8 @@ pub struct TreeRequest {
     pub base: Option<Base>,
     /// From this branch, tag or commit; the base's own HEAD if it is not said.
     pub from: Option<String>,
+    /// From what was committed last in this session's tree, if it is here; else as said above.
+    pub beside: Option<SessionId>,
     /// On this branch.
     pub branch: String,
     /// With changes that are not committed, or not.
@@ -221,6 +223,6 @@ pub trait Workspace: Send + Sync + 'static {
         push: Push,
     ) -> impl Future<Output = Result<Said, TreeError>> + Send;
 
-    /// Removes a session's tree, whose work is kept.
+    /// Removes a session's tree and its record. Its kept work stays.
     fn remove(&self, session: SessionId) -> impl Future<Output = Result<(), TreeError>> + Send;
 }

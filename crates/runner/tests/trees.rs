@@ -73,6 +73,7 @@ impl Machine {
             session: SESSION,
             base: Some(Base::Path(self.base())),
             from: None,
+            beside: None,
             branch: format!("belay/{TASK}"),
             dirty: Dirty::Refuse,
             kept: None,
@@ -204,6 +205,68 @@ async fn a_dirty_base_is_refused_or_included_by_choice() {
     assert_eq!(std::fs::read_to_string(tree.path.join("untracked.txt")).unwrap(), "u\n");
     assert_eq!(git(&machine.base(), &["status", "--porcelain"]), status, "the base is untouched");
     assert_eq!(git(&machine.base(), &["diff", "--cached", "--name-only"]), "");
+}
+
+#[tokio::test]
+async fn what_the_base_excludes_for_itself_is_no_change() {
+    let machine = Machine::new();
+    write(&machine.base().join(".git/info/exclude"), "mine\n");
+    write(&machine.base().join("mine"), "m\n");
+    assert_eq!(git(&machine.base(), &["status", "--porcelain"]), "");
+    let tree = machine.tree().await;
+    assert_eq!(tree.base.to_string(), git(&machine.base(), &["rev-parse", "HEAD"]));
+    assert!(!tree.path.join("mine").exists());
+}
+
+#[tokio::test]
+async fn what_is_staged_in_the_base_counts_as_it_is_in_the_files() {
+    let machine = Machine::new();
+    write(&machine.base().join("staged.txt"), "s\n");
+    git(&machine.base(), &["add", "staged.txt"]);
+    let refused = machine.trees.prepare(&machine.request()).await.unwrap_err();
+    assert!(matches!(refused, TreeError::Dirty(_)), "{refused}");
+    let request = TreeRequest { dirty: Dirty::Include, ..machine.request() };
+    let tree = machine.trees.prepare(&request).await.unwrap();
+    assert_eq!(std::fs::read_to_string(tree.path.join("staged.txt")).unwrap(), "s\n");
+    // Put away again, the files are as they were committed, whatever the index says.
+    std::fs::remove_file(machine.base().join("staged.txt")).unwrap();
+    let request = TreeRequest { session: SessionId::from_bits(8), ..machine.request() };
+    machine.trees.prepare(&request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_changed_without_a_trace_in_its_size_is_kept_changed() {
+    let machine = Machine::new();
+    let tree = machine.tree().await;
+    write(&tree.path.join("a.txt"), "b\n");
+    let path = tree.path.join("a.txt");
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    let kept = machine.keep(&tree).await;
+    assert!(kept.changed);
+    assert_eq!(show(&tree.mirror, kept.commit, "a.txt"), "b");
+}
+
+#[tokio::test]
+async fn a_subtasks_tree_begins_with_what_was_committed_last_beside_it() {
+    let machine = Machine::new();
+    let parent = machine.tree().await;
+    write(&parent.path.join("part.txt"), "p\n");
+    git(&parent.path, &["add", "part.txt"]);
+    git(&parent.path, &["commit", "--quiet", "-m", "part"]);
+    write(&parent.path.join("loose.txt"), "l\n");
+    let session = SessionId::from_bits(8);
+    let want = TreeRequest { session, beside: Some(SESSION), ..machine.request() };
+    let tree = machine.trees.prepare(&want).await.unwrap();
+    assert_eq!(git(&tree.path, &["rev-parse", "HEAD"]), git(&parent.path, &["rev-parse", "HEAD"]));
+    assert!(tree.path.join("part.txt").exists() && !tree.path.join("loose.txt").exists());
+
+    // A repository that was pointed elsewhere gives nothing: the base is begun with.
+    write(&parent.path.join(".git/objects/info/alternates"), "/elsewhere\n");
+    let session = SessionId::from_bits(9);
+    let want = TreeRequest { session, beside: Some(SESSION), ..machine.request() };
+    let tree = machine.trees.prepare(&want).await.unwrap();
+    assert!(!tree.path.join("part.txt").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -670,6 +733,38 @@ async fn what_was_published_brings_a_tree_back_on_another_machine() {
     let request = TreeRequest { kept: Some(kept.commit), ..machine.request() };
     let again = trees.prepare(&request).await.unwrap();
     assert_eq!(std::fs::read_to_string(again.path.join("work.txt")).unwrap(), "w");
+}
+
+#[tokio::test]
+async fn a_tree_that_was_left_behind_is_set_aside_when_its_session_comes_back() {
+    let machine = Machine::new();
+    let (tree, kept) = work(&machine).await;
+    let base = machine.base().display().to_string();
+    let first = Publisher::new(&machine.git, &tree.mirror, &base, &tree.branch);
+    first.push(Push { commit: kept.commit, expected: None }).await.unwrap();
+    write(&tree.path.join("unsaved.txt"), "u");
+
+    let other = machine.root.path().join("other");
+    let git = Git::new(&other, Duration::from_secs(60)).unwrap();
+    let trees = Trees::new(&other, git.clone()).unwrap();
+    let request = |kept: CommitId| TreeRequest { kept: Some(kept), ..machine.request() };
+    let there = trees.prepare(&request(kept.commit)).await.unwrap();
+    write(&there.path.join("more.txt"), "m");
+    let newer = trees.keep(&there, TASK, AttemptNumber(2), None).await.unwrap();
+    let second = Publisher::new(&git, &there.mirror, &base, &there.branch);
+    let push = Push { commit: newer.commit, expected: Some(kept.commit) };
+    assert_eq!(second.push(push).await.unwrap(), Said::Landed);
+
+    let back = machine.trees.prepare(&request(newer.commit)).await.unwrap();
+    assert_eq!(std::fs::read_to_string(back.path.join("more.txt")).unwrap(), "m");
+    assert!(!back.path.join("unsaved.txt").exists());
+    let beside = back.path.parent().unwrap().read_dir().unwrap().flatten();
+    let left = beside.map(|entry| entry.path()).find(|path| path.join("unsaved.txt").exists());
+    assert!(left.is_some(), "what nobody saved is still there");
+
+    write(&back.path.join("next.txt"), "n");
+    let again = machine.trees.prepare(&request(newer.commit)).await.unwrap();
+    assert!(again.path.join("next.txt").exists(), "and a tree that leads on is left alone");
 }
 
 #[tokio::test]

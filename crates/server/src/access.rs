@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::hint::black_box;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, Uri, header};
 use belay_api::Code;
 
 use crate::answer::Failed;
+use crate::tls::Tls;
 
 /// A secret that opens the server. It is never printed.
 #[derive(Clone)]
@@ -40,14 +41,18 @@ impl fmt::Debug for Token {
 pub struct Access {
     token: Token,
     hosts: Vec<String>,
+    /// Whether any number is a name of ours: where it listens at every address of the machine.
+    any_number: bool,
+    tls: Option<Tls>,
 }
 
 impl Access {
     /// A server that `token` opens, reached at `address` or by a loopback name.
     pub fn new(token: Token, address: SocketAddr) -> Self {
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let mut access = Self { token, hosts: hosts.to_vec() };
-        if !address.ip().is_unspecified() {
+        let any_number = address.ip().is_unspecified();
+        let mut access = Self { token, hosts: hosts.to_vec(), any_number, tls: None };
+        if !any_number {
             access.hosts.push(address.ip().to_string());
         }
         access
@@ -60,12 +65,25 @@ impl Access {
         self
     }
 
+    /// The same, over connections that are encrypted with this.
+    #[must_use]
+    pub fn encrypted(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// What connections are encrypted with.
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
     /// Whether a request names a host of ours: a page of another name that points here does not.
     pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Failed> {
         let named = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = uri.authority().map(|authority| authority.as_str()).or(named).unwrap_or("");
         let name = without_port(host).to_ascii_lowercase();
-        if self.hosts.contains(&name) {
+        // A page of another name cannot be served from a number, so a number misleads nobody.
+        let number = || self.any_number && name.parse::<IpAddr>().is_ok();
+        if self.hosts.contains(&name) || number() {
             return Ok(());
         }
         let detail = format!(
@@ -97,7 +115,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Failed> {
 pub(crate) fn unknown_token() -> Failed {
     Failed::new(
         Code::Unauthorized,
-        "the token is not this server's; the right one is in the file `token` of its data \
+        "the token opens nothing here: it is not this server's, or it was revoked, or it is over; \
+         `belay token create` makes one, and the first is in the file `token` of the data \
          directory",
     )
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Principal,
-    Problem, Ready, ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Accept, Answer, Ask, Asking, Backup, Comment, Continue, Events, Health, ListSandboxes,
+    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
+    Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView,
+    TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
 };
 use belay_control::Control;
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, SandboxId, TaskId};
 use belay_store::Store;
 
 use crate::service::Service;
@@ -33,6 +35,31 @@ impl<S: Store> Service for Control<S> {
         key: Option<String>,
     ) -> Result<TaskView, Problem> {
         Self::add_subtask(self, speaker, task, key).await
+    }
+
+    async fn ask(&self, speaker: Who, question: NewQuestion) -> Result<Asking, Problem> {
+        Self::ask_person(self, speaker, question).await
+    }
+
+    async fn await_answer(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+        wait: Duration,
+    ) -> Result<Asking, Problem> {
+        Self::await_answer(self, speaker, question, wait).await
+    }
+
+    async fn handed_over(&self, speaker: Who, question: QuestionId) -> Result<(), Problem> {
+        Self::handed_over(self, speaker, question).await
+    }
+
+    async fn report_progress(&self, speaker: Who, progress: Progress) -> Result<(), Problem> {
+        Self::report_progress(self, speaker, progress).await
+    }
+
+    async fn submit_result(&self, speaker: Who, result: Submission) -> Result<(), Problem> {
+        Self::submit_result(self, speaker, result).await
     }
 
     async fn list(&self, which: ListTasks) -> Result<TaskPage, Problem> {
@@ -108,6 +135,30 @@ impl<S: Store> Service for Control<S> {
 
     async fn diff(&self, task: TaskId, attempt: Option<u32>) -> Result<Vec<u8>, Problem> {
         Self::diff(self, task, attempt).await
+    }
+
+    async fn sandboxes(&self, which: ListSandboxes) -> Result<SandboxPage, Problem> {
+        Self::sandboxes(self, which).await
+    }
+
+    async fn sandbox(&self, id: SandboxId) -> Result<SandboxView, Problem> {
+        Self::sandbox(self, id).await
+    }
+
+    async fn verdict(&self, id: SandboxId) -> Result<VerdictView, Problem> {
+        self.verdict_of(id).await
+    }
+
+    async fn make_token(&self, ask: Ask, new: NewToken) -> Result<MadeToken, Problem> {
+        Self::make_token(self, ask, new).await
+    }
+
+    async fn tokens(&self, which: ListTokens) -> Result<TokenPage, Problem> {
+        Self::tokens(self, which).await
+    }
+
+    async fn revoke_token(&self, ask: Ask, named: &str) -> Result<TokenView, Problem> {
+        Self::revoke_token(self, ask, named).await
     }
 
     async fn health(&self) -> Result<Health, Problem> {

@@ -14,7 +14,7 @@ use utoipa::openapi::path::{
     HttpMethod, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathsBuilder,
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::response::ResponseBuilder;
+use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{ComponentsBuilder, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
@@ -24,6 +24,7 @@ use utoipa::openapi::{
 use utoipa::{IntoParams, ToSchema};
 
 use crate::answer::Document;
+use crate::read::KEY_LIMIT;
 use crate::service::Service;
 use crate::table::{Entry, Table};
 
@@ -31,6 +32,8 @@ use crate::table::{Entry, Table};
 const LONGEST_ID: usize = 64;
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
+/// Every status that a problem can have, but those that no route has of itself.
+const PROBLEMS: &[u16] = &[400, 401, 403, 404, 409, 410, 412, 413, 422, 429, 500, 503];
 /// The answer whose fields tell of a task.
 const TASK: &str = "TaskView";
 
@@ -66,14 +69,15 @@ impl Description {
             schemas: Schemas::new(),
         };
         if entry.method != Method::GET {
-            new.parameters.push(text_header(
+            let key = ObjectBuilder::new().min_length(Some(1)).max_length(Some(KEY_LIMIT));
+            new.parameters.push(header(
                 "Idempotency-Key",
                 "The same request with the same key is done once, and answered alike.",
-                (1, 200),
+                key.pattern(Some("^[!-~]+$")),
             ));
             if entry.path.contains("/tasks/{id}") {
                 let says = "The `ETag` that was seen: it is done only if the task is still that.";
-                new.parameters.push(text_header("If-Match", says, (1, 200)));
+                new.parameters.push(header("If-Match", says, ObjectBuilder::new()));
             }
         }
         new
@@ -133,10 +137,16 @@ pub(crate) fn document<S: Service>(table: &Table<S>) -> OpenApi {
     }
     let mut token = Http::new(HttpAuthScheme::Bearer);
     token.description = Some("A token, as `belay token create` prints it.".to_owned());
-    let components = ComponentsBuilder::new()
+    let mut components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
-        .security_scheme("token", SecurityScheme::Http(token))
-        .build();
+        .security_scheme("token", SecurityScheme::Http(token));
+    for (name, link) in links(table) {
+        components = components.link(name, link);
+    }
+    for status in PROBLEMS {
+        components = components.response(format!("Problem{status}"), problem(*status));
+    }
+    let components = components.build();
     let info = InfoBuilder::new()
         .title("Belay")
         .version(env!("CARGO_PKG_VERSION"))
@@ -174,28 +184,32 @@ fn operation<S: Service>(
         response = response.header("X-Request-Id", Header::default());
         if answer.name.as_deref() == Some(TASK) {
             response = response.header("ETag", Header::default());
-            for (name, link) in links(table) {
-                response = response.link(name, link);
+            for (name, _) in links(table) {
+                let link = Ref::new(format!("#/components/links/{name}"));
+                response = response.link(name, RefOr::Ref(link));
             }
         }
         operation = operation.response(status.to_string(), response.build());
     }
     for status in problems(entry, description) {
-        let content = Content::new(Some(Ref::from_schema_name("Problem")));
-        let mut response = ResponseBuilder::new().description(meaning(status));
-        response = response.content(PROBLEM, content);
-        if matches!(status, 429 | 503) {
-            response = response.header(
-                "Retry-After",
-                Header::new(ObjectBuilder::new().schema_type(Type::Integer)),
-            );
-        }
-        operation = operation.response(status.to_string(), response.build());
+        let problem = Ref::from_response_name(format!("Problem{status}"));
+        operation = operation.response(status.to_string(), RefOr::Ref(problem));
     }
     if !entry.rule.is_open() {
         operation = operation.security(SecurityRequirement::new("token", [""; 0]));
     }
     operation
+}
+
+/// The answer that tells of a problem.
+fn problem(status: u16) -> Response {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    let response = ResponseBuilder::new().description(meaning(status)).content(PROBLEM, content);
+    let seconds = || Header::new(ObjectBuilder::new().schema_type(Type::Integer));
+    match status {
+        429 | 503 => response.header("Retry-After", seconds()).build(),
+        _ => response.build(),
+    }
 }
 
 /// From a task to everything that can be asked of it.
@@ -265,17 +279,12 @@ fn path_parameter(name: &str) -> Parameter {
         .build()
 }
 
-fn text_header(name: &str, says: &str, (shortest, longest): (usize, usize)) -> Parameter {
-    let schema = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .min_length(Some(shortest))
-        .max_length(Some(longest))
-        .pattern(Some("^[!-~]+$"));
+fn header(name: &str, says: &str, text: ObjectBuilder) -> Parameter {
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Header)
         .description(Some(says))
-        .schema(Some(schema))
+        .schema(Some(text.schema_type(Type::String)))
         .build()
 }
 
@@ -301,5 +310,23 @@ fn http_method(method: &Method) -> HttpMethod {
         Method::DELETE => HttpMethod::Delete,
         Method::PUT => HttpMethod::Put,
         _ => HttpMethod::Get,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_known_by_its_method_and_path() {
+        for (method, path, id, resource) in [
+            (Method::GET, "/api/v1/tasks/{id}/why", "get_tasks_id_why", "tasks"),
+            (Method::POST, "/api/v1/tasks", "post_tasks", "tasks"),
+            (Method::GET, "/api/v1/openapi.json", "get_openapi_json", "openapi.json"),
+            (Method::POST, "/api/tasks/{id}/run", "post_api_tasks_id_run", "tasks"),
+        ] {
+            let entry = Entry { method, path, rule: crate::table::OPEN };
+            assert_eq!((operation_id(&entry).as_str(), tag(path)), (id, resource));
+        }
     }
 }

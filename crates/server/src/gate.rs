@@ -2,6 +2,7 @@
 //! its handler is contained, and it is told when the server stops.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +13,16 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use belay_api::{Code, Principal, Scope};
+use belay_control::trace::within;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tracing::Instrument;
 
 use crate::access::{Access, bearer, unknown_token};
 use crate::answer::{Failed, REQUEST_ID};
+use crate::failures::Failures;
 use crate::service::Service;
+use crate::traced::Traced;
 
 /// The header that names a request.
 const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,7 +36,12 @@ pub(crate) struct Gate<S> {
     pub(crate) service: S,
     pub(crate) closing: Closing,
     pub(crate) names: Arc<Names>,
+    pub(crate) failures: Arc<Failures>,
 }
+
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Told when the server stops: an answer that goes on and on ends then.
 #[derive(Clone, Debug)]
@@ -83,13 +92,18 @@ pub(crate) async fn pass<S: Service>(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let span = tracing::info_span!("request", id = name, %method, path);
     let started = Instant::now();
+    let traced = Traced::begin(&gate.service, request.headers(), &method);
     let handled = async {
         let response = answer(gate, request, next).await;
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(status = response.status().as_u16(), took_ms, "answered");
         response
     };
-    let mut response = REQUEST_ID.scope(name.clone(), handled.instrument(span)).await;
+    let handled = within(traced.as_ref().map(Traced::context), handled.instrument(span));
+    let mut response = REQUEST_ID.scope(name.clone(), handled).await;
+    if let Some(traced) = traced {
+        traced.end(&response, &name);
+    }
     if let Ok(name) = HeaderValue::from_str(&name) {
         response.headers_mut().insert(REQUEST_ID_HEADER, name);
     }
@@ -123,12 +137,33 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     }
     gate.access.check_host(request.uri(), request.headers())?;
     let Some(token) = bearer(request.headers())?.map(str::to_owned) else { return Ok(()) };
+    let peer = request.extensions().get::<Peer>().copied();
     let principal = match gate.access.opens(&token) {
         true => Principal::holder(Scope::Admin, "admin"),
-        false => gate.service.principal(&token).await?.ok_or_else(unknown_token)?,
+        false => known(gate, &token, peer).await?,
     };
     request.extensions_mut().insert(principal);
     Ok(())
+}
+
+/// Whose token this is. Whoever guesses is told to wait, without a look at the database.
+async fn known<S: Service>(
+    gate: &Gate<S>,
+    token: &str,
+    peer: Option<Peer>,
+) -> Result<Principal, Failed> {
+    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+    gate.failures.check(address, token, Instant::now())?;
+    match gate.service.principal(token).await? {
+        Some(principal) => {
+            gate.failures.opened(address, token, Instant::now());
+            Ok(principal)
+        }
+        None => {
+            gate.failures.failed(address, token, Instant::now());
+            Err(unknown_token())
+        }
+    }
 }
 
 /// What whoever has no token is told.

@@ -1,4 +1,4 @@
-//! What people and programs reach Belay through: REST over HTTP.
+//! What people and programs reach Belay through: REST over HTTP, and MCP.
 //!
 //! ```text
 //!  connection ──► Host ──► token ──► route ──► rule ──► Service (control)
@@ -15,18 +15,26 @@ mod access;
 mod answer;
 mod control;
 mod describe;
+mod failures;
+mod figures;
 mod gate;
+pub mod mcp;
 mod read;
 mod routes;
 mod serve;
 mod service;
 mod table;
+mod tls;
+mod traced;
+mod watch;
 
 pub use access::{Access, Token};
 pub use routes::entries;
 pub use serve::serve;
 pub use service::Service;
 pub use table::{Entry, Reach, Rule};
+pub use tls::{Tls, TlsError};
+pub use watch::Watched;
 
 /// The largest body that is taken, in bytes.
 pub const BODY_LIMIT: usize = 2 << 20;

@@ -16,7 +16,7 @@ use crate::gate::needs_token;
 /// The longest that a request may wait for something to happen.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The longest idempotency key.
-const KEY_LIMIT: usize = 200;
+pub(crate) const KEY_LIMIT: usize = 200;
 
 /// A JSON body. One that is empty, or `null`, is read as the default.
 pub(crate) struct Body<T>(pub(crate) T);

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Backup, Comment, Continue, Events, Health, ListTasks, NewTask, Principal,
-    Problem, Ready, ReceiptView, Resume, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
+    Accept, Answer, Ask, Asking, Backup, Comment, Continue, Events, Health, ListSandboxes,
+    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
+    Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView,
+    TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
 };
-use belay_kernel::TaskId;
+use belay_kernel::{QuestionId, SandboxId, TaskId};
+
+use crate::watch::Watched;
 
 /// What is answered later.
 type Later<T> = Result<T, Problem>;
 
 /// What can be asked for. A change is asked for with an [`Ask`]: by whom, and only if what.
-pub trait Service: Clone + Send + Sync + 'static {
+pub trait Service: Watched {
     /// The task with this id, which may be shortened to what is unique.
     fn find(&self, id: &str) -> impl Future<Output = Later<TaskId>> + Send;
 
@@ -31,6 +35,43 @@ pub trait Service: Clone + Send + Sync + 'static {
         task: NewTask,
         key: Option<String>,
     ) -> impl Future<Output = Later<TaskView>> + Send;
+
+    /// Asks the person for the agent that speaks, and says how the question stands.
+    fn ask(
+        &self,
+        speaker: Who,
+        question: NewQuestion,
+    ) -> impl Future<Output = Later<Asking>> + Send;
+
+    /// How a question of the agent that speaks stands: at once if it is answered, else after at
+    /// most `wait`.
+    fn await_answer(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+        wait: Duration,
+    ) -> impl Future<Output = Later<Asking>> + Send;
+
+    /// The agent that speaks has the answer.
+    fn handed_over(
+        &self,
+        speaker: Who,
+        question: QuestionId,
+    ) -> impl Future<Output = Later<()>> + Send;
+
+    /// The agent that speaks tells how far it is.
+    fn report_progress(
+        &self,
+        speaker: Who,
+        progress: Progress,
+    ) -> impl Future<Output = Later<()>> + Send;
+
+    /// The agent that speaks tells what came of its work.
+    fn submit_result(
+        &self,
+        speaker: Who,
+        result: Submission,
+    ) -> impl Future<Output = Later<()>> + Send;
 
     /// Lists tasks.
     fn list(&self, which: ListTasks) -> impl Future<Output = Later<TaskPage>> + Send;
@@ -125,6 +166,24 @@ pub trait Service: Clone + Send + Sync + 'static {
         task: TaskId,
         attempt: Option<u32>,
     ) -> impl Future<Output = Later<Vec<u8>>> + Send;
+
+    /// Lists sandboxes.
+    fn sandboxes(&self, which: ListSandboxes) -> impl Future<Output = Later<SandboxPage>> + Send;
+
+    /// Shows a sandbox.
+    fn sandbox(&self, id: SandboxId) -> impl Future<Output = Later<SandboxView>> + Send;
+
+    /// What a sandbox's evidence means now.
+    fn verdict(&self, id: SandboxId) -> impl Future<Output = Later<VerdictView>> + Send;
+
+    /// Makes a token.
+    fn make_token(&self, ask: Ask, new: NewToken) -> impl Future<Output = Later<MadeToken>> + Send;
+
+    /// Lists tokens.
+    fn tokens(&self, which: ListTokens) -> impl Future<Output = Later<TokenPage>> + Send;
+
+    /// Revokes a token, by its id or its name.
+    fn revoke_token(&self, ask: Ask, named: &str) -> impl Future<Output = Later<TokenView>> + Send;
 
     /// Whether everything is well.
     fn health(&self) -> impl Future<Output = Later<Health>> + Send;

@@ -10,7 +10,8 @@
 //! From the same lines come the router, the check of the rule before each handler, the OpenAPI
 //! document, and the test that tries every route with every kind of token.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, RawPathParams, Request, State};
@@ -27,6 +28,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::BODY_LIMIT;
 use crate::answer::Failed;
 use crate::describe::Description;
+use crate::figures::Figures;
 use crate::gate::needs_token;
 use crate::service::Service;
 
@@ -61,8 +63,10 @@ pub(crate) const VIEWER: Rule = OPERATOR.also(Scope::Viewer);
 /// Whoever may change tasks.
 pub(crate) const OPERATOR: Rule = ADMIN.also(Scope::Operator);
 /// Whoever may do everything.
-pub(crate) const ADMIN: Rule =
-    Rule { scopes: 0, attempt: Reach::Nothing, open: false }.also(Scope::Admin);
+pub(crate) const ADMIN: Rule = NOBODY.also(Scope::Admin);
+/// An agent, for its own attempt, and nobody else.
+pub(crate) const AGENT: Rule = NOBODY.attempt(Reach::Handled);
+const NOBODY: Rule = Rule { scopes: 0, attempt: Reach::Nothing, open: false };
 
 impl Rule {
     /// The same, for this scope too.
@@ -226,9 +230,12 @@ impl<S: Service> Table<S> {
     /// The router: each handler behind the check of its rule.
     pub(crate) fn router(self, service: S) -> Router {
         let mut router = Router::new();
-        for route in self.routes {
+        let figures = Arc::new(Figures::new(self.routes.iter().map(|route| &route.entry)));
+        for (place, route) in self.routes.into_iter().enumerate() {
             let (rule, limit) = (route.entry.rule, route.limit);
-            let check = Check { rule, limit, service: service.clone() };
+            let figures = figures.clone();
+            let (path, service) = (route.entry.path, service.clone());
+            let check = Check { rule, limit, service, path, place, figures };
             let handler = route
                 .handler
                 .layer(DefaultBodyLimit::max(BODY_LIMIT))
@@ -245,17 +252,38 @@ struct Check<S> {
     rule: Rule,
     limit: Option<Duration>,
     service: S,
+    path: &'static str,
+    place: usize,
+    figures: Arc<Figures>,
 }
+
+/// The route that answered, in the extensions of its answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Matched(pub(crate) &'static str);
 
 /// Lets those pass that the rule names, and bounds how long their request may take.
 async fn pass<S: Service>(
     State(check): State<Check<S>>,
     params: RawPathParams,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let began = Instant::now();
+    request.extensions_mut().insert(check.figures.clone());
+    let mut response = admitted(&check, &params, request, next).await;
+    check.figures.answered(check.place, response.status(), began.elapsed());
+    response.extensions_mut().insert(Matched(check.path));
+    response
+}
+
+async fn admitted<S: Service>(
+    check: &Check<S>,
+    params: &RawPathParams,
     request: Request,
     next: Next,
 ) -> Response {
     let principal = request.extensions().get::<Principal>();
-    if let Err(failed) = check.admits(principal, &params).await {
+    if let Err(failed) = check.admits(principal, params).await {
         return failed.into_response();
     }
     let Some(limit) = check.limit else { return next.run(request).await };

@@ -8,12 +8,14 @@ mod running;
 use std::time::Duration;
 
 use belay_api::{
-    Answer, ClientError, Code, Comment, Continue, ListTasks, NewTask, Problem, Resume, Stopping,
+    Answer, Client, ClientError, Code, Comment, Continue, ListTasks, NewTask, Problem, Resume,
+    Stopping,
 };
-use belay_kernel::task::State;
-use belay_server::BODY_LIMIT;
+use belay_kernel::Cause;
+use belay_kernel::task::{Failure, State};
+use belay_server::{BODY_LIMIT, Tls};
 use fake::{Fake, QUESTION, RUNNING, TASK};
-use running::{problem, start};
+use running::{problem, start, start_with};
 
 #[tokio::test]
 async fn only_the_token_opens_and_health_says_little_without_it() {
@@ -171,4 +173,119 @@ async fn a_server_that_is_stopped_lets_nobody_wait() {
     let later = server.client().health().await;
     let Err(ClientError::Unanswered(unanswered)) = later else { panic!("{later:?}") };
     assert!(unanswered.nobody_listens());
+}
+
+/// What programs rely on is written down: a change of it is seen, and meant.
+#[tokio::test]
+async fn the_server_describes_itself() {
+    let server = start(&Fake::new(&[RUNNING])).await;
+    let answer = server.raw("GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost", b"").await;
+    assert_eq!(answer.0, 200);
+    let document: serde_json::Value = serde_json::from_str(&answer.2).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    let text = serde_json::to_string_pretty(&document).unwrap();
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name} is not described");
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[tokio::test]
+async fn the_reference_is_a_page_that_loads_nothing_from_elsewhere() {
+    let server = start(&Fake::new(&[RUNNING])).await;
+    for (path, kind) in [("reference", "text/html"), ("reference.js", "text/javascript")] {
+        let line = format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost");
+        let answer = server.raw(&line, b"").await;
+        assert_eq!(answer.0, 200);
+        assert!(answer.1.contains(&format!("content-type: {kind}")), "{}", answer.1);
+        assert!(!answer.2.contains("http://") && !answer.2.contains("https://"), "{path}");
+        let strict = answer.1.contains("content-security-policy: default-src 'none'");
+        assert_eq!(strict, path == "reference", "{}", answer.1);
+    }
+}
+
+#[tokio::test]
+async fn a_request_has_a_name_that_its_answer_and_its_problem_carry() {
+    let server = start(&Fake::new(&[RUNNING])).await;
+    let ask = async |name: &str| {
+        let line = format!("GET /api/v1/tasks/abcd HTTP/1.1\r\nX-Request-Id: {name}");
+        let (_, head, body) = server.with_token(&line, b"").await;
+        let header = head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+        let problem: Problem = serde_json::from_str(&body).unwrap();
+        assert_eq!(problem.request_id.as_deref().map(str::to_lowercase).as_deref(), header);
+        header.unwrap().to_owned()
+    };
+    assert_eq!(ask("mine-7").await, "mine-7");
+    for unusable in ["", "two words", "<b>", &"x".repeat(129)] {
+        let given = ask(unusable).await;
+        assert_ne!(given, unusable);
+        assert_ne!(ask(unusable).await, given, "another request has another name");
+    }
+}
+
+#[tokio::test]
+async fn a_tag_is_told_and_expected_back() {
+    let fake = Fake::new(&[RUNNING]);
+    let server = start(&fake).await;
+    let shown = server.with_token(&format!("GET /api/v1/tasks/{TASK} HTTP/1.1"), b"").await;
+    assert!(shown.1.contains("etag: \"1\""), "{}", shown.1);
+    let run = format!("POST /api/v1/tasks/{TASK}/run HTTP/1.1\r\nIf-Match: \"1\"");
+    assert_eq!(server.with_token(&run, b"").await.0, 200);
+    assert_eq!(fake.calls(), ["run by admin with Some([Revision(1)])"]);
+    let made = server.with_token("POST /api/v1/tasks HTTP/1.1", b"{\"prompt\":\"x\"}").await;
+    assert!(made.1.contains(&format!("location: /api/v1/tasks/{TASK}")), "{}", made.1);
+}
+
+#[tokio::test]
+async fn the_short_paths_do_what_the_verbs_do() {
+    let fake = Fake::new(&[RUNNING]);
+    let server = start(&fake).await;
+    let ask = async |line: &str, body: &str| {
+        let line = format!("{line} HTTP/1.1").replace("ID", &TASK.to_string());
+        server.with_token(&line, body.as_bytes()).await.0
+    };
+    for (line, body) in [
+        ("POST /api/tasks/ID/run", ""),
+        ("POST /api/tasks/ID/cancel", ""),
+        ("POST /api/tasks/ID/accept", ""),
+        ("POST /api/tasks/ID/reject", "{\"comment\":\"no\"}"),
+        ("POST /api/tasks/ID/answer", "{\"text\":\"left\"}"),
+        ("POST /api/tasks/ID/resume", ""),
+        ("POST /api/tasks/ID/continue", "{\"message\":\"more\"}"),
+        ("PATCH /api/tasks/ID", "{\"action\":\"stop\"}"),
+    ] {
+        assert_eq!(ask(line, body).await, 200, "{line}");
+    }
+    for body in ["", "{}", "{\"action\":\"start\"}"] {
+        assert_eq!(ask("PATCH /api/tasks/ID", body).await, 400, "{body}");
+    }
+    assert_eq!(ask("DELETE /api/tasks/ID", "").await, 204);
+    let calls = fake.calls();
+    let verbs: Vec<_> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
+    let expected = "run stop accept reject answer resume continue stop delete";
+    assert_eq!(verbs.join(" "), expected);
+    let failed = Fake::new(&[State::Failed(Failure::Cause(Cause::Crash))]);
+    let server = start(&failed).await;
+    let line = format!("POST /api/tasks/{TASK}/run HTTP/1.1");
+    assert_eq!(server.with_token(&line, b"").await.0, 200);
+    assert_eq!(failed.calls(), ["retry"], "a failed task begins again");
+}
+
+#[tokio::test]
+async fn an_encrypted_server_is_reached_by_whoever_trusts_its_authority() {
+    let file = |name: &str| {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls");
+        std::fs::read(format!("{directory}/{name}")).unwrap()
+    };
+    let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+    assert!(Tls::from_pem(b"nothing", &key).is_err() && Tls::from_pem(&certificate, b"").is_err());
+    let tls = Tls::from_pem(&certificate, &key).unwrap();
+    let server = start_with(&Fake::new(&[RUNNING]), |access| access.encrypted(tls)).await;
+    let url = format!("https://{}", server.address);
+    let trusting = Client::trusting(&url, "secret", &file("authority.pem")).unwrap();
+    assert_eq!(trusting.health().await.unwrap().version, "1.2.3");
+    let others = Client::new(&url, "secret").health().await;
+    assert!(matches!(others, Err(ClientError::Unanswered(_))), "{others:?}");
+    assert!(Client::trusting(&url, "secret", b"nothing").is_err());
 }

@@ -1,16 +1,19 @@
 //! Agents: scripts drawn from the seed, in the words of Claude Code or of a plain command.
 //!
 //! They do what agents were seen to do: work steadily, in bursts or silently; crash, hang, say that
-//! they are done and stay, exit without having said anything, ask and wait, ask by file and leave,
-//! print a flood, ignore polite signals, and leave processes behind that are hard to reach.
+//! they are done and stay or go on, exit without having said anything, ask and wait, ask by file and
+//! leave, print a flood, lie about how they are, meet their usage limit, make subtasks, ignore
+//! polite signals, leave processes behind that are hard to reach, and speak with a token that is
+//! not theirs any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use belay_kernel::SandboxId;
+use belay_kernel::{SandboxId, Timestamp};
 use belay_sandbox::{Exit, Plan, Stream};
 use serde_json::json;
 
+use crate::ghost;
 use crate::machine::{Kin, Machine};
 use crate::rng::Rng;
 
@@ -25,6 +28,10 @@ enum Act {
     /// Writes a file that its environment names.
     Write(&'static str, String),
     Fork(Kin, bool),
+    /// Asks for a subtask with its attempt's token.
+    Subtask,
+    /// Its token goes on being used, after its attempt is over.
+    Haunt,
     Exit(Exit),
 }
 
@@ -37,8 +44,17 @@ pub(crate) struct Script {
     acts: Vec<Act>,
 }
 
+/// Where an agent finds itself.
+pub(crate) struct Setting<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) now: Timestamp,
+    /// How often its account is used up, out of a thousand.
+    pub(crate) usage_limits: u64,
+}
+
 /// Draws what the agent of a sandbox does.
-pub(crate) fn compose(rng: &mut Rng, plan: &Plan) -> Script {
+pub(crate) fn compose(rng: &mut Rng, setting: &Setting<'_>) -> Script {
+    let plan = setting.plan;
     let is_claude = plan.argv.first().is_some_and(|program| program.ends_with("claude"));
     let after = |flag: &str| {
         let at = plan.argv.iter().position(|word| word == flag)?;
@@ -49,7 +65,11 @@ pub(crate) fn compose(rng: &mut Rng, plan: &Plan) -> Script {
     draft.begin(&conversation);
     draft.leave_processes();
     draft.work();
-    draft.close();
+    draft.speak();
+    match is_claude && draft.rng.permille(setting.usage_limits) {
+        true => draft.meet_limit(setting.now),
+        false => draft.close(),
+    }
     let (acts, names) = (draft.acts, draft.names);
     let ignores_term = rng.permille(200);
     let deaf = if ignores_term { " (ignores TERM)" } else { "" };
@@ -111,7 +131,10 @@ impl Draft<'_> {
                 "type": "agent.usage", "input_tokens": self.count * 100, "output_tokens": 7,
                 "cost_usd": self.count as f64 * 0.01,
             }),
-            (false, 1) => json!({"type": "agent.tool_use", "id": "x", "name": "make"}),
+            (false, 1) => match self.rng.below(6) {
+                0 => self.lie(),
+                _ => json!({"type": "agent.tool_use", "id": "x", "name": "make"}),
+            },
             (false, _) => {
                 self.acts.push(Act::Print(Stream::Stdout, format!("{text}\n")));
                 return;
@@ -120,6 +143,18 @@ impl Draft<'_> {
         self.print(&line);
         if self.rng.permille(100) {
             self.acts.push(Act::Print(Stream::Stderr, format!("warning: {text}\n")));
+        }
+    }
+
+    /// Something that is not so.
+    fn lie(&mut self) -> serde_json::Value {
+        self.names.push("lies");
+        match self.rng.below(12) {
+            0 => json!({"type": "agent.heartbeat", "status": "failed"}),
+            1..4 => json!({"type": "agent.heartbeat", "status": "idle"}),
+            4..6 => json!({"type": "agent.heartbeat", "status": "degraded"}),
+            6..9 => json!({"type": "agent.completed"}),
+            _ => json!({"type": "agent.usage", "input_tokens": 1, "cost_usd": -3.0}),
         }
     }
 
@@ -177,6 +212,61 @@ impl Draft<'_> {
         self.say();
     }
 
+    /// With its token: for subtasks, and by whoever has it later.
+    fn speak(&mut self) {
+        if self.rng.permille(50) {
+            self.names.push("asks for a subtask");
+            self.acts.push(Act::Subtask);
+        }
+        if self.rng.permille(60) {
+            self.names.push("haunts");
+            self.acts.push(Act::Haunt);
+        }
+    }
+
+    /// Its account is used up, until then or nobody knows when.
+    fn meet_limit(&mut self, now: Timestamp) {
+        self.names.push("meets its limit");
+        let known = self.rng.permille(700);
+        let seconds =
+            now.as_millis() / 1_000 + i64::try_from(self.rng.between(10, 2_400)).unwrap_or(60);
+        self.print(&json!({
+            "type": "rate_limit_event",
+            "rate_limit_info": {"status": "rejected", "resetsAt": known.then_some(seconds)},
+        }));
+        self.print(&json!({
+            "type": "result", "subtype": "success", "is_error": true, "num_turns": 1,
+            "result": "You've hit your limit", "api_error_status": 429,
+            "total_cost_usd": 0.01, "usage": {"input_tokens": 90, "output_tokens": 8},
+        }));
+        self.acts.push(Act::Exit(Exit::Code(1)));
+    }
+
+    /// Says how it went.
+    fn conclude(&mut self, failed: bool) {
+        self.print(&json!({
+            "type": "result", "subtype": "success", "is_error": failed, "num_turns": 3,
+            "result": if failed { "API Error" } else { "Done." },
+            "api_error_status": if failed { Some(500) } else { None },
+            "total_cost_usd": 0.04, "usage": {"input_tokens": 900, "output_tokens": 80},
+        }));
+    }
+
+    /// Was done, and goes on all the same; then it is done again.
+    fn go_on(&mut self) {
+        self.names.push("resumes after completion");
+        let ms = self.rng.between(100, 14_000);
+        self.acts.push(Act::Wait(ms));
+        for _ in 0..self.rng.between(1, 6) {
+            self.say();
+            let ms = self.rng.between(100, 6_000);
+            self.acts.extend([Act::Wait(ms), Act::Edit]);
+        }
+        if self.is_claude {
+            self.conclude(false);
+        }
+    }
+
     fn close(&mut self) {
         if self.rng.permille(700) {
             self.acts.push(Act::Edit);
@@ -195,12 +285,7 @@ impl Draft<'_> {
         }
         if self.is_claude && !(4..8).contains(&draw) {
             let failed = (8..14).contains(&draw);
-            self.print(&json!({
-                "type": "result", "subtype": "success", "is_error": failed, "num_turns": 3,
-                "result": if failed { "API Error" } else { "Done." },
-                "api_error_status": if failed { Some(500) } else { None },
-                "total_cost_usd": 0.04, "usage": {"input_tokens": 900, "output_tokens": 80},
-            }));
+            self.conclude(failed);
             if failed {
                 self.names.push("fails");
             }
@@ -210,6 +295,10 @@ impl Draft<'_> {
             20..26 => {
                 self.names.push("exits badly");
                 self.acts.push(Act::Exit(Exit::Code(1)));
+            }
+            26..34 => {
+                self.go_on();
+                self.acts.push(Act::Exit(Exit::Code(0)));
             }
             _ => self.acts.push(Act::Exit(Exit::Code(0))),
         }
@@ -229,7 +318,17 @@ pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
         match act {
             Act::Print(stream, text) => machine.print(id, stream, text.as_bytes()),
             Act::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-            Act::Edit => machine.remote.edit(session),
+            Act::Edit => machine.remote.edit(machine.number, session),
+            Act::Subtask => {
+                if let Some(token) = env.get("BELAY_TOKEN") {
+                    ghost::ask_for_subtask(&machine.net, token).await;
+                }
+            }
+            Act::Haunt => {
+                if let Some(token) = env.get("BELAY_TOKEN") {
+                    tokio::spawn(ghost::haunt(Arc::clone(&machine.net), token.clone()));
+                }
+            }
             Act::Fork(kin, heeds_term) => machine.fork(id, kin, heeds_term),
             Act::Write(name, text) => {
                 if let Some(path) = env.get(name) {

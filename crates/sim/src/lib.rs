@@ -12,105 +12,91 @@
 //! said twice), then everything is healed, and then it must come to rest.
 
 mod agent;
+mod coverage;
+mod ghost;
+mod knobs;
+mod less;
 mod machine;
 mod net;
 mod oracle;
 mod people;
+mod planted;
 mod provider;
 mod remote;
 mod rng;
+mod shrink;
 mod sim;
 mod store;
+mod strike;
 mod world;
 
+pub use coverage::{Coverage, Unseen};
+pub use less::Less;
+pub use planted::Planted;
+pub use shrink::{Shrunk, shrink};
 pub use sim::Violation;
 
-/// A bug that is put into the world on purpose, to see that it is found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Planted {
-    /// The provider lets lower epochs act.
-    FenceIgnored,
-    /// The provider starts what was stopped before it was made.
-    TombstoneIgnored,
-    /// A kill does not reach processes that left the agent's group.
-    KillMissesEscapees,
-    /// A stop asks politely, and says that it has killed.
-    StopOnlyAsks,
-    /// The shim does not end its sandbox with the lease.
-    ShimForgetsLease,
-    /// An agent is executed again when its start is repeated.
-    StartsTwice,
-    /// Some output is not what was printed.
-    OutputDropped,
-    /// The remote moves branches whatever they are.
-    PushWithoutLease,
-    /// The publish gate is answered without being opened.
-    GateSkipped,
-    /// A stop is acknowledged as soon as it is asked for.
-    StopAckedEarly,
-    /// The store acknowledges what it has not written.
-    StoreForgets,
-}
-
-impl Planted {
-    /// Every one of them.
-    pub const ALL: &[Self] = &[
-        Self::FenceIgnored,
-        Self::TombstoneIgnored,
-        Self::KillMissesEscapees,
-        Self::StopOnlyAsks,
-        Self::ShimForgetsLease,
-        Self::StartsTwice,
-        Self::OutputDropped,
-        Self::PushWithoutLease,
-        Self::GateSkipped,
-        Self::StopAckedEarly,
-        Self::StoreForgets,
-    ];
-}
-
 /// Which world is to be lived through.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// What everything is drawn from.
     pub seed: u64,
+    /// What of it is left out.
+    pub less: Less,
     /// A bug that is put in.
     pub planted: Option<Planted>,
 }
 
 impl Options {
     /// The world of this seed, as it is.
-    pub const fn seed(seed: u64) -> Self {
-        Self { seed, planted: None }
+    pub fn seed(seed: u64) -> Self {
+        Self { seed, less: Less::default(), planted: None }
+    }
+
+    /// What to run to see this world again, line by line, up to the step at which it ended.
+    pub fn replay(&self) -> String {
+        match self.planted {
+            None => format!("belay sim --seed {}{} --trace", self.seed, self.less),
+            Some(planted) => {
+                let (name, from, to) = (planted.name(), self.seed, self.seed + 1);
+                let run = "cargo run -p belay-sim --features planted --example plant --";
+                format!("{run} {name} {from}..{to}")
+            }
+        }
     }
 }
 
 /// What became of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// Its seed.
-    pub seed: u64,
+    /// Which it was.
+    pub options: Options,
     /// How long it lived, in its own time.
     pub simulated_ms: u64,
+    /// How many steps its processes took.
+    pub steps: u64,
     /// How many tasks there were.
     pub tasks: usize,
     /// The hash of its trace.
     pub hash: u64,
     /// The first thing that was wrong.
     pub found: Option<Violation>,
+    /// What happened in it, counted.
+    pub coverage: Coverage,
     /// What happened, line by line.
     pub trace: Vec<String>,
 }
 
 impl Report {
-    /// What to run to see this world again, line by line.
+    /// What to run to see this world again.
     pub fn replay(&self) -> String {
-        format!("cargo run -p belay-sim -- --seed {} --trace", self.seed)
+        self.options.replay()
     }
 }
 
 /// Lives through one world.
 pub fn run(options: &Options) -> Report {
+    let _planting = options.planted.map(planted::plant);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

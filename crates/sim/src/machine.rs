@@ -1,13 +1,15 @@
-//! The machine: sandboxes with their processes, output and leases. It outlives every runner.
+//! A machine: sandboxes with their processes, output and leases. It outlives every runner.
 //!
 //! A shim is a task that holds the sandbox's lease on the machine's clock. Processes are entries in
-//! a list; an agent is a task that acts while its process is there.
+//! a list; an agent is a task that acts while its process is there. A machine that is switched off
+//! and on again has its disk, and no process. One that is lost has nothing, for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belay_kernel::{AttemptNumber, Epoch, SandboxId, SessionId, TaskId};
+use belay_kernel::{AttemptNumber, Epoch, SandboxId, SessionId, TaskId, Timestamp};
 use belay_sandbox::{
     Chunk, End, EndReason, Exit, Moment, Phase, Plan, Proof, Receipt, Refusal, Seen, Stream,
 };
@@ -15,7 +17,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::Planted;
-use crate::agent;
+use crate::agent::{self, Setting};
+use crate::net::Net;
 use crate::remote::Remote;
 use crate::sim::Sim;
 
@@ -49,6 +52,8 @@ pub(crate) struct Sandbox {
     pub(crate) until: u64,
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) printed: u64,
+    /// When something was last printed, by the world's clock.
+    pub(crate) printed_ms: u64,
     pub(crate) stdin: Vec<u8>,
     pub(crate) stdin_closed: bool,
     pub(crate) end: Option<End>,
@@ -71,6 +76,7 @@ impl Sandbox {
             until: until.as_millis(),
             chunks: Vec::new(),
             printed: 0,
+            printed_ms: 0,
             stdin: Vec::new(),
             stdin_closed: false,
             end: None,
@@ -97,6 +103,8 @@ pub(crate) struct Inside {
     pub(crate) tombs: BTreeSet<SandboxId>,
     /// Everything that was ever printed, by attempt: what the transcripts must be.
     pub(crate) printed: BTreeMap<(TaskId, AttemptNumber), Vec<u8>>,
+    /// Attempts whose sandbox vanished, and with it what nobody had read.
+    pub(crate) vanished: BTreeSet<(TaskId, AttemptNumber)>,
     /// Processes that nobody ended, of sandboxes that are said to be over.
     strays: Vec<(SessionId, TaskId, AttemptNumber)>,
     /// How often each attempt's agent was executed.
@@ -112,16 +120,109 @@ pub(crate) struct Alive {
     pub(crate) attempt: AttemptNumber,
 }
 
-/// The machine.
+/// A machine.
 pub(crate) struct Machine {
     pub(crate) sim: Arc<Sim>,
     pub(crate) remote: Arc<Remote>,
+    pub(crate) net: Arc<Net>,
+    /// Its number, from 0.
+    pub(crate) number: usize,
+    /// When it was switched on, by the world's clock.
+    booted_ms: AtomicU64,
+    /// By how much its clock is too slow, in millionths.
+    slow_ppm: u64,
+    /// By how much its wall clock is set ahead.
+    ahead_ms: AtomicI64,
+    is_lost: AtomicBool,
     inside: Mutex<Inside>,
 }
 
 impl Machine {
-    pub(crate) fn new(sim: Arc<Sim>, remote: Arc<Remote>) -> Self {
-        Self { sim, remote, inside: Mutex::default() }
+    pub(crate) fn new(sim: &Arc<Sim>, remote: &Arc<Remote>, net: &Arc<Net>, number: usize) -> Self {
+        let slow_ppm = sim.rng().below(sim.knobs.drift_ppm + 1);
+        Self {
+            sim: Arc::clone(sim),
+            remote: Arc::clone(remote),
+            net: Arc::clone(net),
+            number,
+            booted_ms: AtomicU64::new(0),
+            slow_ppm,
+            ahead_ms: AtomicI64::new(0),
+            is_lost: AtomicBool::new(false),
+            inside: Mutex::default(),
+        }
+    }
+
+    /// Milliseconds since its boot, by its own clock, which is a little slow.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        let booted = self.booted_ms.load(Ordering::SeqCst);
+        let ms = self.sim.ms().saturating_sub(booted) + 5_000;
+        ms - ms * self.slow_ppm / 1_000_000
+    }
+
+    /// How long until its clock shows `at`.
+    fn until(&self, at: u64) -> Duration {
+        let left = at.saturating_sub(self.uptime_ms());
+        let slack = left * self.slow_ppm / 990_000;
+        Duration::from_millis(left + slack + u64::from(left > 0))
+    }
+
+    /// When it was switched on: what was begun before is not gone on with.
+    pub(crate) fn boot(&self) -> u64 {
+        self.booted_ms.load(Ordering::SeqCst)
+    }
+
+    /// Its wall clock, which nobody should believe.
+    pub(crate) fn wall(&self) -> Timestamp {
+        let ahead = self.ahead_ms.load(Ordering::SeqCst);
+        Timestamp::from_millis(self.sim.wall().as_millis() + ahead)
+    }
+
+    /// Its wall clock is set.
+    pub(crate) fn set_wall(&self, ahead_ms: i64) {
+        self.ahead_ms.store(ahead_ms, Ordering::SeqCst);
+    }
+
+    /// It is switched off and on again: its disk is as it was, and no process is left.
+    pub(crate) fn reboot(&self) {
+        let living: Vec<_> = {
+            let inside = self.inside();
+            let living = inside.boxes.iter().filter(|(_, sandbox)| sandbox.end.is_none());
+            living.map(|(id, _)| *id).collect()
+        };
+        self.booted_ms.store(self.sim.ms(), Ordering::SeqCst);
+        for id in living {
+            self.finish(id, EndReason::ShimLost, Exit::Unknown);
+        }
+    }
+
+    /// It is gone for good, with everything on it.
+    pub(crate) fn lose(&self) {
+        self.reboot();
+        self.is_lost.store(true, Ordering::SeqCst);
+        self.inside().boxes.clear();
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// One of its sandboxes is not there any more, with all that was in it.
+    pub(crate) fn vanish(&self, draw: u64) {
+        let mut inside = self.inside();
+        let living = inside.boxes.iter().filter(|(_, sandbox)| sandbox.end.is_none());
+        let living: Vec<_> = living.map(|(id, _)| *id).collect();
+        let Some(id) = living.get(usize::try_from(draw).unwrap_or(0) % living.len().max(1)) else {
+            return;
+        };
+        let Some(sandbox) = inside.boxes.remove(id) else { return };
+        if let Some(agent) = &sandbox.agent {
+            agent.abort();
+        }
+        sandbox.touch();
+        let (task, attempt) = (sandbox.task, sandbox.attempt);
+        self.sim.note(format_args!("sandbox {task} #{attempt} vanishes"));
+        inside.vanished.insert((task, attempt));
     }
 
     pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -145,10 +246,16 @@ impl Machine {
         let (pid, sandbox) = (inside.next_pid + 1, inside.boxes.get_mut(&id));
         let Some(sandbox) = sandbox else { return Err(Refusal::NotFound { sandbox: id }) };
         let mut rng = self.sim.rng().fork();
-        let script = agent::compose(&mut rng, &sandbox.plan);
+        let setting = Setting {
+            plan: &sandbox.plan,
+            now: self.sim.wall(),
+            usage_limits: if self.sim.is_calm() { 0 } else { self.sim.knobs.usage_limits },
+        };
+        let script = agent::compose(&mut rng, &setting);
         let heeds_term = !script.ignores_term;
         sandbox.processes.push(Process { pid, kin: Kin::Agent, heeds_term });
         sandbox.phase = Phase::Running;
+        sandbox.printed_ms = self.sim.ms();
         sandbox.touch();
         let key = (sandbox.task, sandbox.attempt);
         self.sim.note(format_args!("agent   {} #{} executed: {}", key.0, key.1, script.name));
@@ -162,10 +269,11 @@ impl Machine {
     /// The agent prints.
     pub(crate) fn print(&self, id: SandboxId, stream: Stream, bytes: &[u8]) {
         let mut inside = self.inside();
-        let at = self.sim.now();
+        let (at, now) = (self.wall(), self.sim.ms());
         let Some(sandbox) = inside.boxes.get_mut(&id).filter(|sandbox| sandbox.is_alive()) else {
             return;
         };
+        sandbox.printed_ms = now;
         let chunk = Chunk { offset: sandbox.printed, at, stream, bytes: bytes.to_vec() };
         sandbox.printed += bytes.len() as u64;
         sandbox.chunks.push(chunk);
@@ -213,7 +321,7 @@ impl Machine {
     pub(crate) fn finish(&self, id: SandboxId, reason: EndReason, exit: Exit) {
         let leaves_strays = self.sim.planted == Some(Planted::KillMissesEscapees);
         let mut inside = self.inside();
-        let now = self.sim.now();
+        let now = self.wall();
         let Some(sandbox) = inside.boxes.get_mut(&id).filter(|sandbox| sandbox.end.is_none())
         else {
             return;
@@ -281,7 +389,7 @@ impl Machine {
                 }
                 Some(_) | None => return,
             };
-            let wait = self.sim.until_machine_ms(kill_at.0);
+            let wait = self.until(kill_at.0);
             if wait.is_zero() {
                 let grace = Duration::from_millis(kill_at.1.as_millis());
                 return Arc::clone(&self).end(id, EndReason::LeaseOver, grace).await;

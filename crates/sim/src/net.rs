@@ -1,8 +1,10 @@
-//! Between a node and everybody who speaks to it: what is said may be lost, late or said twice, and
-//! so may the answer. What a node works at when it falls is never answered.
+//! Between the nodes and everybody who speaks to them: what is said may be lost, late or said
+//! twice, and so may the answer. What a node works at when it falls is never answered. Who is cut
+//! off from a node gets nothing through to it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use belay_api::port::{
@@ -12,11 +14,12 @@ use belay_api::port::{
 use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::Termination;
-use belay_kernel::{QuestionId, RunnerId, Span};
+use belay_kernel::{QuestionId, RunnerId, SessionId, Span};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::Planted;
+use crate::oracle::Oracle;
 use crate::sim::{Gate, Sim};
 use crate::store::SimStore;
 
@@ -51,37 +54,90 @@ impl Node {
     }
 }
 
-/// How somebody reaches the node.
+/// How somebody reaches a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
-    /// In the same process.
+    /// In the same process, which is the first node's.
     Inside,
     /// Over a network.
     Network,
 }
 
-/// The way to whichever node is up.
+/// Who speaks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Speaker {
+    /// A person, or a program of theirs: through whichever node takes it.
+    Person,
+    /// The runner of this number.
+    Runner(usize),
+}
+
+/// The ways to the nodes.
 pub(crate) struct Net {
     pub(crate) sim: Arc<Sim>,
-    node: Mutex<Option<Arc<Node>>>,
+    nodes: Mutex<Vec<Option<Arc<Node>>>>,
+    /// Until when somebody is cut off from a node.
+    cuts: Mutex<BTreeMap<(Speaker, usize), u64>>,
+    /// Set once, when the world is put together.
+    pub(crate) oracle: OnceLock<Arc<Oracle>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Net {
     pub(crate) fn new(sim: Arc<Sim>) -> Self {
-        Self { sim, node: Mutex::default() }
+        let nodes = (0..sim.knobs.nodes).map(|_| None).collect();
+        let (nodes, cuts) = (Mutex::new(nodes), Mutex::default());
+        Self { sim, nodes, cuts, oracle: OnceLock::new() }
     }
 
-    pub(crate) fn set(&self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
-        let mut current = self.node.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *current, node)
+    /// Puts a node in its place, or none; the one that was there.
+    pub(crate) fn set(&self, number: usize, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
+        let mut nodes = lock(&self.nodes);
+        nodes.get_mut(number).and_then(|place| std::mem::replace(place, node))
     }
 
-    pub(crate) fn node(&self) -> Option<Arc<Node>> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Cuts somebody off from a node.
+    pub(crate) fn cut(&self, speaker: Speaker, node: usize, until_ms: u64) {
+        lock(&self.cuts).insert((speaker, node), until_ms);
+    }
+
+    fn is_cut(&self, speaker: Speaker, node: usize) -> bool {
+        let until = lock(&self.cuts).get(&(speaker, node)).copied();
+        until.is_some_and(|until| self.sim.ms() < until) && !self.sim.is_calm()
+    }
+
+    /// The node that somebody speaks to now, if it is up and can be reached.
+    fn node(&self, speaker: Speaker, line: Line) -> Option<Arc<Node>> {
+        let nodes = lock(&self.nodes).clone();
+        let home = match (speaker, line) {
+            (_, Line::Inside) => return nodes.first().cloned().flatten(),
+            (Speaker::Runner(number), _) if self.sim.knobs.sticky => number % nodes.len(),
+            (Speaker::Runner(_) | Speaker::Person, Line::Network) => match nodes.len() {
+                1 => 0,
+                count => usize::try_from(self.sim.rng().below(count as u64)).unwrap_or(0),
+            },
+        };
+        // One that is down is passed over; one that only cannot be reached is found out about.
+        let turn = |step: usize| (home + step) % nodes.len();
+        let number = (0..nodes.len()).map(turn).find(|number| nodes[*number].is_some())?;
+        nodes[number].clone().filter(|_| !self.is_cut(speaker, number))
+    }
+
+    /// Whether nothing is left to be said for this attempt.
+    pub(crate) fn is_over(&self, who: Who) -> bool {
+        self.oracle.get().is_some_and(|oracle| oracle.is_over((who.task, who.attempt)))
     }
 
     /// Says something to the node; nothing, if no answer comes.
-    pub(crate) async fn say<T, F, Fut>(self: &Arc<Self>, line: Line, call: F) -> Option<T>
+    pub(crate) async fn say<T, F, Fut>(
+        self: &Arc<Self>,
+        speaker: Speaker,
+        line: Line,
+        call: F,
+    ) -> Option<T>
     where
         T: Send + 'static,
         F: Fn(Control<SimStore>) -> Fut + Send + Sync + 'static,
@@ -97,12 +153,12 @@ impl Net {
             return None;
         }
         if sim.goes_wrong(doubles) {
-            self.say_late(Arc::clone(&call));
+            self.say_late(speaker, Arc::clone(&call));
         }
         if line == Line::Network && sim.goes_wrong(200) {
             sim.wait(1, 400).await;
         }
-        let Some(node) = self.node() else {
+        let Some(node) = self.node(speaker, line) else {
             sim.wait(10, 500).await;
             return None;
         };
@@ -121,7 +177,7 @@ impl Net {
     }
 
     /// The same once more, later: after whatever was said meanwhile.
-    fn say_late<T, F, Fut>(self: &Arc<Self>, call: Arc<F>)
+    fn say_late<T, F, Fut>(self: &Arc<Self>, speaker: Speaker, call: Arc<F>)
     where
         T: Send + 'static,
         F: Fn(Control<SimStore>) -> Fut + Send + Sync + 'static,
@@ -131,7 +187,7 @@ impl Net {
         tokio::spawn(async move {
             let most = if this.sim.rng().permille(100) { 120_000 } else { 4_000 };
             this.sim.wait(1, most).await;
-            if let Some(node) = this.node() {
+            if let Some(node) = this.node(speaker, Line::Network) {
                 let control = node.control.clone();
                 node.spawn(async move { drop(call(control).await) });
             }
@@ -143,6 +199,7 @@ impl Net {
 #[derive(Clone)]
 pub(crate) struct SimPort {
     pub(crate) net: Arc<Net>,
+    pub(crate) number: usize,
     pub(crate) line: Line,
     pub(crate) gate: Arc<Gate>,
 }
@@ -155,7 +212,7 @@ impl SimPort {
         Fut: Future<Output = Result<T, PortError>> + Send + 'static,
     {
         self.gate.step().await;
-        let answer = self.net.say(self.line, call).await;
+        let answer = self.net.say(Speaker::Runner(self.number), self.line, call).await;
         self.gate.step().await;
         answer.unwrap_or_else(|| Err(PortError::Unavailable("no answer came".into())))
     }
@@ -235,6 +292,18 @@ impl Port for SimPort {
             async move { control.settled(who, outcome, left).await }
         })
         .await
+    }
+
+    async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
+        self.call(move |control| {
+            let why = why.clone();
+            async move { control.unsettled(who, why).await }
+        })
+        .await
+    }
+
+    async fn forgot(&self, runner: RunnerId, session: SessionId) -> Result<(), PortError> {
+        self.call(move |control| async move { control.forgot(runner, session).await }).await
     }
 
     async fn end(&self, who: Who, ending: Ending) -> Result<(), PortError> {

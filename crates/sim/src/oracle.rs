@@ -4,7 +4,9 @@
 //! saved, and at everything together every so often. It believes rows only about what is decided;
 //! what agents printed, what processes live and what the remote got it knows from the world itself.
 
+mod agree;
 mod events;
+mod evidence;
 mod owed;
 mod transcripts;
 
@@ -16,15 +18,17 @@ use std::task::{Context, Poll, Waker};
 
 use belay_control::Control;
 use belay_kernel::attempt::Phase;
-use belay_kernel::publish::{Publish, Push};
+use belay_kernel::publish::{CommitId, Publish, Push};
 use belay_kernel::status::Group;
 use belay_kernel::task::{Reason, State};
+use belay_kernel::termination::Step;
 use belay_kernel::why::LivePath;
-use belay_kernel::{AttemptNumber, SessionId, TaskId, Timestamp};
-use belay_store::rows::{AttemptRow, TaskRow};
+use belay_kernel::{AttemptNumber, Cause, SessionId, Span, TaskId, Timestamp};
+use belay_store::rows::{AttemptRow, SpecRow, TaskRow};
 use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
 
-use crate::machine::Machine;
+use crate::machine::{Alive, Machine};
+use crate::remote::Remote;
 use crate::sim::Sim;
 
 /// How often everything is looked at that a change of the store does not show.
@@ -50,7 +54,9 @@ struct Ledger {
     /// Stops that were acknowledged, and when.
     stopped: BTreeMap<TaskId, Timestamp>,
     sealed: BTreeSet<Name>,
+    evidence: evidence::Seen,
     events: events::Consumer,
+    agree: agree::Seen,
     /// When everything was last looked at.
     looked_ms: Option<u64>,
     /// Since when nothing moves a task on, while somebody could have noticed.
@@ -63,7 +69,7 @@ pub(crate) struct Oracle {
     memory: Memory,
     ledger: Mutex<Ledger>,
     /// Set once, when the world is put together.
-    pub(crate) machine: OnceLock<Arc<Machine>>,
+    pub(crate) machines: OnceLock<Vec<Arc<Machine>>>,
 }
 
 /// The answer of something that answers at once.
@@ -81,11 +87,26 @@ pub(crate) fn short(id: impl std::fmt::Display) -> String {
 
 impl Oracle {
     pub(crate) fn new(sim: Arc<Sim>, memory: Memory) -> Self {
-        Self { sim, memory, ledger: Mutex::default(), machine: OnceLock::new() }
+        Self { sim, memory, ledger: Mutex::default(), machines: OnceLock::new() }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn machines(&self) -> &[Arc<Machine>] {
+        self.machines.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Everything that lives, on all machines.
+    fn alive(&self) -> Vec<Alive> {
+        self.machines().iter().flat_map(|machine| machine.alive()).collect()
+    }
+
+    /// What an attempt's agent has printed, wherever that was.
+    fn printed(&self, name: Name) -> Vec<u8> {
+        let of = |machine: &Arc<Machine>| machine.inside().printed.get(&name).cloned();
+        self.machines().iter().find_map(of).unwrap_or_default()
     }
 
     fn rows<R: Record>(&self) -> Vec<R> {
@@ -100,6 +121,14 @@ impl Oracle {
 
     fn attempts(&self) -> Vec<AttemptRow> {
         self.rows()
+    }
+
+    /// Whether an attempt is over, and everything about it is settled.
+    pub(crate) fn is_over(&self, name: Name) -> bool {
+        self.attempts().iter().any(|row| {
+            let done = row.termination.is_some_and(|saga| saga.step == Step::Done);
+            (row.task, row.attempt.number) == name && done
+        })
     }
 
     /// A person was told that this task was made.
@@ -133,6 +162,7 @@ impl Oracle {
             self.check_task(&mut ledger, task);
         }
         for attempt in &attempts {
+            self.check_evidence(&mut ledger, attempt);
             self.check_attempt(&mut ledger, attempt);
         }
         for made in &ledger.made {
@@ -141,6 +171,8 @@ impl Oracle {
                     .violate(5, format!("task {} was acknowledged and is not there", short(made)));
             }
         }
+        drop(ledger);
+        self.check_agreement(&tasks, &attempts);
         let mut acting: BTreeMap<SessionId, Name> = BTreeMap::new();
         for row in attempts.iter().filter(|row| row.attempt.may_act()) {
             let name = (row.task, row.attempt.number);
@@ -164,6 +196,9 @@ impl Oracle {
         if before == Some((state, reason)) {
             return;
         }
+        if before.is_none() {
+            self.check_birth(ledger, row);
+        }
         let from = before.map_or("nothing", |(state, _)| state.name());
         let line = format!("{} {from} → {} ({})", short(id), state.name(), reason.code());
         self.sim.note(format_args!("task    {line}"));
@@ -177,6 +212,11 @@ impl Oracle {
         if matches!(reason, Reason::Asked(_) | Reason::Requeued(_) | Reason::Created) {
             ledger.started.insert(id, 0);
         }
+        if reason == Reason::Retrying(Cause::UsageLimit)
+            && let Some(started) = ledger.started.get_mut(&id)
+        {
+            *started = started.saturating_sub(1); // a park uses no try
+        }
         if matches!((before, state), (Some((State::Claimed { .. }, _)), State::Running { .. })) {
             let started = ledger.started.entry(id).or_default();
             *started += 1;
@@ -184,6 +224,21 @@ impl Oracle {
                 let most = row.task.max_attempts;
                 self.sim.violate(8, format!("{} had {started} of {most} attempts", short(id)));
             }
+        }
+    }
+
+    /// A subtask that an agent asked for: its attempt may have acted until this commit.
+    fn check_birth(&self, ledger: &Ledger, row: &TaskRow) {
+        let Some(parent) = row.task.parent else { return };
+        let spec = at_once(self.memory.load::<SpecRow>(&[row.task.id])).and_then(Result::ok);
+        let spec = spec.and_then(|mut rows| rows.pop().flatten());
+        let by = spec.map(|spec| spec.row.created_by.to_string()).unwrap_or_default();
+        let number = by.strip_prefix("attempt ").and_then(|of| of.rsplit('/').next());
+        let Some(number) = number.and_then(|number| number.parse().ok()) else { return };
+        let name = (parent, AttemptNumber(number));
+        if ledger.attempts.get(&name).is_some_and(|(phase, _)| rank(*phase) >= 3) {
+            self.sim
+                .violate(2, format!("{} #{number} made a subtask after its end", short(parent)));
         }
     }
 
@@ -239,21 +294,40 @@ impl Oracle {
     }
 
     /// A tree is being saved.
-    pub(crate) fn kept(&self, session: SessionId, task: TaskId, attempt: AttemptNumber) {
-        let alive = self.machine.get().map(|machine| machine.alive()).unwrap_or_default();
-        if alive.iter().any(|alive| alive.session == session) {
+    pub(crate) fn kept(
+        &self,
+        machine: usize,
+        session: SessionId,
+        task: TaskId,
+        attempt: AttemptNumber,
+    ) {
+        let alive = self.machines().get(machine).map(|machine| machine.alive());
+        if alive.unwrap_or_default().iter().any(|alive| alive.session == session) {
             let what = format!("{} #{attempt}", short(task));
             self.sim
                 .violate(10, format!("the tree of {what} is saved while a process works in it"));
         }
     }
 
+    /// A tree is there for the next attempt of a session, and holds this.
+    pub(crate) fn prepared(&self, remote: &Remote, session: SessionId, tip: CommitId) {
+        let rows = self.attempts();
+        let of = rows.iter().filter(|row| row.session == session && row.kept_commit.is_some());
+        let Some(last) = of.max_by_key(|row| (row.attempt.claimed_at, row.attempt.epoch)) else {
+            return;
+        };
+        if last.kept_commit.is_some_and(|kept| !remote.holds(tip, kept)) {
+            let name = format!("{} #{}", short(last.task), last.attempt.number);
+            self.sim.violate(5, format!("a tree is prepared without what {name} left"));
+        }
+    }
+
     /// Processes against what is committed about them.
     fn check_processes(&self) {
-        let Some(machine) = self.machine.get() else { return };
-        let (rows, now) = (self.attempts(), self.sim.now());
+        let rows = self.attempts();
+        self.note_leases(&rows);
         let mut sessions: BTreeSet<SessionId> = BTreeSet::new();
-        for alive in machine.alive() {
+        for alive in self.alive() {
             let name = format!("{} #{}", short(alive.task), alive.attempt);
             if !sessions.insert(alive.session) {
                 self.sim.violate(2, format!("two agents live in the session of {name}"));
@@ -269,16 +343,18 @@ impl Oracle {
                     let phase = row.attempt.phase;
                     self.sim.violate(3, format!("a process of {name} lives, and it is {phase:?}"));
                 }
-                Some(row) if row.attempt.lease_end < now => {
+                Some(row) if self.is_lease_over(row) => {
                     self.sim.violate(3, format!("a process of {name} lives after its lease"));
                 }
                 Some(_) => {}
             }
         }
-        for (name, times) in &machine.inside().executed {
-            if *times > 1 {
-                let name = format!("{} #{}", short(name.0), name.1);
-                self.sim.violate(2, format!("the agent of {name} was executed {times} times"));
+        for machine in self.machines() {
+            for (name, times) in &machine.inside().executed {
+                if *times > 1 {
+                    let name = format!("{} #{}", short(name.0), name.1);
+                    self.sim.violate(2, format!("the agent of {name} was executed {times} times"));
+                }
             }
         }
     }
@@ -287,12 +363,17 @@ impl Oracle {
     fn check_recovery(&self, up_ms: u64) {
         let knobs = &self.sim.knobs;
         let store_works = knobs.store_fails + knobs.store_loses == 0 || self.sim.is_calm();
-        if up_ms < 60_000 || !store_works {
+        if !store_works {
             return;
         }
-        let limit = self.sim.now().before(belay_kernel::Span::from_secs(60));
+        let sweeps = Span::from_secs(60);
         for row in self.attempts().iter().filter(|row| row.attempt.may_act()) {
-            if row.attempt.lease_end < limit {
+            let length = self.lease_length(row);
+            let limit = self.sim.now().before(sweeps);
+            // A push is settled before its attempt is lost, for as long as that takes.
+            let publishing = matches!(row.attempt.phase, Phase::Publishing { .. });
+            let noticed = up_ms > length.as_millis() + sweeps.as_millis() && !publishing;
+            if noticed && row.attempt.lease_end < limit {
                 let name = format!("{} #{}", short(row.task), row.attempt.number);
                 self.sim.violate(14, format!("{name} acts a minute after its lease was over"));
             }
@@ -311,7 +392,9 @@ impl Oracle {
         }
         self.ledger().looked_ms = Some(now);
         self.check_recovery(up_ms);
+        self.check_silence(up_ms);
         self.read_events();
+        self.check_words();
         self.check_transcripts(observer).await;
         self.check_paths(observer, up_ms).await;
     }

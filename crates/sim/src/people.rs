@@ -12,7 +12,7 @@ use belay_kernel::TaskId;
 use belay_kernel::task::{Review, State};
 
 use crate::Planted;
-use crate::net::{Line, Net};
+use crate::net::{Line, Net, Speaker};
 use crate::oracle::{Oracle, short};
 use crate::store::SimStore;
 
@@ -38,7 +38,8 @@ impl Person {
         let key = format!("key-{:016x}", self.net.sim.rng().next());
         for _ in 0..TRIES {
             let (call, key) = (call.clone(), key.clone());
-            let said = self.net.say(Line::Network, move |control| call(control, key.clone()));
+            let asked = move |control| call(control, key.clone());
+            let said = self.net.say(Speaker::Person, Line::Network, asked);
             match said.await {
                 Some(Err(problem)) if problem.code == Code::Unavailable => {}
                 Some(answer) => return Some(answer),
@@ -49,8 +50,13 @@ impl Person {
         None
     }
 
-    fn note(&self, what: &str, task: TaskId) {
-        self.net.sim.note(format_args!("person  {what} {}", short(task)));
+    /// Notes what is done; whether it is done in this world.
+    fn does(&self, what: &str, task: TaskId) -> bool {
+        let does = self.net.sim.does(what);
+        if does {
+            self.net.sim.note(format_args!("person  {what} {}", short(task)));
+        }
+        does
     }
 
     /// Makes a task.
@@ -140,17 +146,23 @@ impl Person {
     }
 
     async fn run(&self, id: TaskId) {
-        self.note("runs", id);
+        if !self.does("runs", id) {
+            return;
+        }
         self.ask(move |c, key| async move { c.run(Ask::by(PERSON).key(key), id).await }).await;
     }
 
     async fn retry(&self, id: TaskId) {
-        self.note("retries", id);
+        if !self.does("retries", id) {
+            return;
+        }
         self.ask(move |c, key| async move { c.retry(Ask::by(PERSON).key(key), id).await }).await;
     }
 
     async fn resume(&self, id: TaskId) {
-        self.note("resumes", id);
+        if !self.does("resumes", id) {
+            return;
+        }
         let message = Some("Go on.".to_owned());
         self.ask(move |c, key| {
             let resume = Resume { message: message.clone() };
@@ -160,7 +172,9 @@ impl Person {
     }
 
     async fn follow(&self, id: TaskId) {
-        self.note("continues", id);
+        if !self.does("continues", id) {
+            return;
+        }
         self.ask(move |c, key| async move {
             let follow = Continue { message: "Now paint it.".to_owned() };
             c.follow(Ask::by(PERSON).key(key), id, follow).await
@@ -169,7 +183,9 @@ impl Person {
     }
 
     async fn accept(&self, id: TaskId) {
-        self.note("accepts", id);
+        if !self.does("accepts", id) {
+            return;
+        }
         self.ask(move |c, key| async move {
             c.accept(Ask::by(PERSON).key(key), id, Accept::default()).await
         })
@@ -177,7 +193,9 @@ impl Person {
     }
 
     async fn reject(&self, id: TaskId) {
-        self.note("rejects", id);
+        if !self.does("rejects", id) {
+            return;
+        }
         self.ask(move |c, key| async move {
             let comment = Comment { comment: Some("Not so.".to_owned()), run: true };
             c.reject(Ask::by(PERSON).key(key), id, comment).await
@@ -186,7 +204,9 @@ impl Person {
     }
 
     async fn answer(&self, id: TaskId) {
-        self.note("answers", id);
+        if !self.does("answers", id) {
+            return;
+        }
         self.ask(move |c, key| async move {
             let answer = Answer { question: None, text: "1".to_owned() };
             c.answer(Ask::by(PERSON).key(key), id, answer).await
@@ -195,7 +215,9 @@ impl Person {
     }
 
     async fn stop(&self, id: TaskId) {
-        self.note("stops", id);
+        if !self.does("stops", id) {
+            return;
+        }
         let wait = Duration::from_secs(self.net.sim.rng().pick(&[0, 5, 30]).copied().unwrap_or(0));
         let stopped =
             self.ask(move |c, key| async move { c.stop(Ask::by(PERSON).key(key), id, wait).await });

@@ -41,6 +41,13 @@ impl SimProvider {
             sim.wait(1, 5_000).await;
             return Err(timed_out(operation));
         }
+        if sim.goes_wrong(sim.knobs.provider_hangs) {
+            sim.note(format_args!("machine {} hangs in {operation}", self.0.number));
+            sim.wait(10_000, 300_000).await;
+            if sim.rng().permille(500) {
+                return Err(timed_out(operation));
+            }
+        }
         if sim.goes_wrong(100) {
             sim.wait(1, 300).await;
         }
@@ -91,7 +98,7 @@ impl SimProvider {
     /// Whether a lease is so short that the shim would kill at once.
     fn refuse_late(&self, plan: &Plan, until: Moment) -> Result<()> {
         let end = until.before(plan.margins.total());
-        match end.as_millis() <= self.0.sim.machine_ms() {
+        match end.as_millis() <= self.0.uptime_ms() {
             true => Err(Refusal::LeaseOver.into()),
             false => Ok(()),
         }
@@ -124,7 +131,7 @@ impl SimProvider {
     }
 
     async fn stop_now(&self, fence: &Fence, grace: Span) -> Result<Receipt> {
-        let now = self.0.sim.now();
+        let now = self.0.wall();
         match self.bury(fence)? {
             None => return Ok(Receipt::empty(fence.sandbox, now, Proof::NeverExisted)),
             Some(Some(end)) => return Ok(end.receipt),
@@ -195,7 +202,7 @@ impl Provider for SimProvider {
     }
 
     fn moment(&self) -> Moment {
-        Moment::from_millis(self.0.sim.machine_ms())
+        Moment::from_millis(self.0.uptime_ms())
     }
 
     async fn prepare(&self, fence: &Fence, plan: &Plan, until: Moment) -> Result<()> {
@@ -203,9 +210,13 @@ impl Provider for SimProvider {
         if self.0.sim.goes_wrong(150) {
             // What is being made is made, whatever becomes of the one who asked for it.
             let (this, fence, plan) = (self.clone(), *fence, plan.clone());
+            let boot = self.0.boot();
             let making = tokio::spawn(async move {
                 this.0.sim.wait(500, 40_000).await;
-                this.make(&fence, &plan, until)
+                match this.0.boot() == boot && !this.0.is_lost() {
+                    true => this.make(&fence, &plan, until),
+                    false => Err(timed_out("prepare")),
+                }
             });
             making.await.unwrap_or_else(|_| Err(timed_out("prepare")))?;
         } else {
@@ -357,7 +368,7 @@ impl Provider for SimProvider {
             attempt: found.attempt,
             epoch: inside.epochs.get(&found.session).copied().unwrap_or_default(),
             installation_epoch: 1,
-            created: self.0.sim.now(),
+            created: self.0.wall(),
             phase: found.phase,
         });
         Ok(listed.collect())

@@ -1,8 +1,10 @@
 //! What every part of a world shares: virtual time, chance, the trace and the first thing that was
 //! found wrong; and the gate that every step of a process passes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,74 +12,21 @@ use belay_kernel::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::Planted;
+use crate::knobs::Knobs;
 use crate::rng::Rng;
+use crate::{Options, Planted};
 
 /// The wall clock when a world begins.
 const BEGIN_MS: i64 = 1_700_000_000_000;
 
-/// How much goes wrong, out of a thousand where it is a chance.
-#[derive(Clone, Debug)]
-pub(crate) struct Knobs {
-    /// Whether node and runner are one process that falls as one.
-    pub(crate) embedded: bool,
-    /// The store fails before it does anything.
-    pub(crate) store_fails: u64,
-    /// The store does it, and its answer is lost.
-    pub(crate) store_loses: u64,
-    /// An operation of the store takes its time.
-    pub(crate) store_slow: u64,
-    /// A message between runner and node is lost.
-    pub(crate) net_loses: u64,
-    /// One arrives twice, the second time late.
-    pub(crate) net_doubles: u64,
-    /// An operation of the provider fails.
-    pub(crate) provider_fails: u64,
-    /// Something with the remote fails, is slow, or is not answered.
-    pub(crate) remote_fails: u64,
-    /// How long node and runner live between two crashes, at most, in milliseconds.
-    pub(crate) crash_every_ms: u64,
-    /// How long there is trouble.
-    pub(crate) trouble_ms: u64,
-    /// How many tasks people make.
-    pub(crate) tasks: u64,
-    /// How many attempts the runner has at a time.
-    pub(crate) slots: u32,
-    /// By how much the machine's clock is too slow, in millionths.
-    pub(crate) drift_ppm: u64,
-}
-
-impl Knobs {
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
-        let mut often = |choices: &[u64]| rng.pick(choices).copied().unwrap_or(0);
-        let (store_fails, store_loses) = (often(&[0, 0, 2, 20]), often(&[0, 0, 2, 20]));
-        let (store_slow, net_loses) = (often(&[0, 20, 100]), often(&[0, 10, 50, 150]));
-        let (net_doubles, provider_fails) = (often(&[0, 20, 100]), often(&[0, 10, 80]));
-        let remote_fails = often(&[0, 50, 250]);
-        let crash_every_ms = often(&[10_000, 40_000, 120_000, 600_000]);
-        Self {
-            embedded: rng.permille(350),
-            store_fails,
-            store_loses,
-            store_slow,
-            net_loses,
-            net_doubles,
-            provider_fails,
-            remote_fails,
-            crash_every_ms,
-            trouble_ms: rng.between(60_000, 900_000),
-            tasks: rng.between(2, 9),
-            slots: u32::try_from(rng.between(1, 4)).unwrap_or(1),
-            drift_ppm: rng.below(1_500),
-        }
-    }
-}
+/// More steps than this no world takes that comes to rest.
+const MOST_STEPS: u64 = 5_000_000;
 
 /// What can fall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    Node,
-    Runner,
+    Node(usize),
+    Runner(usize),
 }
 
 /// What was found wrong, by the number of the invariant.
@@ -106,6 +55,8 @@ struct Trace {
 #[derive(Debug)]
 pub(crate) struct Sim {
     origin: Instant,
+    /// By how much the store's clock was set ahead.
+    ahead_ms: AtomicI64,
     rng: Mutex<Rng>,
     trace: Mutex<Trace>,
     calm: AtomicBool,
@@ -113,6 +64,11 @@ pub(crate) struct Sim {
     found: Mutex<Option<Violation>>,
     pub(crate) knobs: Knobs,
     pub(crate) planted: Option<Planted>,
+    /// What is left out.
+    without: BTreeSet<&'static str>,
+    steps: AtomicU64,
+    /// What went wrong, and what people did.
+    counts: Mutex<BTreeMap<String, u64>>,
     /// Something happened that the world must look at.
     pub(crate) alarm: Notify,
 }
@@ -122,17 +78,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sim {
-    pub(crate) fn new(mut rng: Rng, planted: Option<Planted>) -> Self {
-        let knobs = Knobs::draw(&mut rng);
+    pub(crate) fn new(mut rng: Rng, options: &Options) -> Self {
+        let mut knobs = Knobs::draw(&mut rng);
+        options.less.apply(&mut knobs);
         Self {
             origin: Instant::now(),
+            ahead_ms: AtomicI64::new(0),
             rng: Mutex::new(rng),
             trace: Mutex::new(Trace { lines: Vec::new(), hash: 0xCBF2_9CE4_8422_2325 }),
             calm: AtomicBool::new(false),
             blown: Mutex::default(),
             found: Mutex::default(),
             knobs,
-            planted,
+            planted: options.planted,
+            without: options.less.without.clone(),
+            steps: AtomicU64::new(0),
+            counts: Mutex::default(),
             alarm: Notify::new(),
         }
     }
@@ -142,22 +103,20 @@ impl Sim {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The wall clock.
-    pub(crate) fn now(&self) -> Timestamp {
+    /// The wall clock, as nobody but the world knows it.
+    pub(crate) fn wall(&self) -> Timestamp {
         Timestamp::from_millis(BEGIN_MS + i64::try_from(self.ms()).unwrap_or(i64::MAX))
     }
 
-    /// Milliseconds since the machine's boot, by its own clock, which is a little slow.
-    pub(crate) fn machine_ms(&self) -> u64 {
-        let ms = self.ms() + 5_000;
-        ms - ms * self.knobs.drift_ppm / 1_000_000
+    /// The store's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        let ahead = self.ahead_ms.load(Ordering::SeqCst);
+        Timestamp::from_millis(self.wall().as_millis() + ahead)
     }
 
-    /// How long until the machine's clock shows `at`.
-    pub(crate) fn until_machine_ms(&self, at: u64) -> Duration {
-        let left = at.saturating_sub(self.machine_ms());
-        let slack = left * self.knobs.drift_ppm / 990_000;
-        Duration::from_millis(left + slack + u64::from(left > 0))
+    /// The store's clock is set.
+    pub(crate) fn set_clock(&self, by_ms: i64) {
+        self.ahead_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 
     pub(crate) fn rng(&self) -> MutexGuard<'_, Rng> {
@@ -165,8 +124,38 @@ impl Sim {
     }
 
     /// Whether something goes wrong that does so many times in a thousand, while there is trouble.
+    #[track_caller]
     pub(crate) fn goes_wrong(&self, permille: u64) -> bool {
-        permille > 0 && !self.is_calm() && self.rng().permille(permille)
+        let wrong = permille > 0 && !self.is_calm() && self.rng().permille(permille);
+        if wrong {
+            let file = std::path::Path::new(Location::caller().file());
+            self.count(file.file_stem().map_or("?".into(), |part| part.to_string_lossy()));
+        }
+        wrong
+    }
+
+    /// One more of these.
+    pub(crate) fn count(&self, what: impl Into<String>) {
+        *lock(&self.counts).entry(what.into()).or_default() += 1;
+    }
+
+    /// How often what went wrong.
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        lock(&self.counts).clone()
+    }
+
+    /// Whether people do this; what is left out they do once everything is healed.
+    pub(crate) fn does(&self, act: &str) -> bool {
+        let does = self.is_calm() || !self.without.contains(act);
+        if does {
+            self.count(format!("person {act}"));
+        }
+        does
+    }
+
+    /// How many steps were taken.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::SeqCst)
     }
 
     /// A wait between both, in milliseconds.
@@ -185,8 +174,8 @@ impl Sim {
     }
 
     pub(crate) fn note(&self, line: impl fmt::Display) {
-        let ms = self.ms();
-        let line = format!("{:>5}.{:03}  {line}", ms / 1_000, ms % 1_000);
+        let (ms, step) = (self.ms(), self.steps());
+        let line = format!("{:>5}.{:03} {step:>6}  {line}", ms / 1_000, ms % 1_000);
         let mut trace = lock(&self.trace);
         for byte in line.bytes() {
             trace.hash = (trace.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
@@ -245,6 +234,14 @@ impl Gate {
 
     /// One step. It does not come back from the one at which the process falls.
     pub(crate) async fn step(&self) {
+        let steps = self.sim.steps.fetch_add(1, Ordering::SeqCst);
+        if steps >= MOST_STEPS {
+            // Whoever goes round in circles while no time passes is not let through any more.
+            if steps == MOST_STEPS {
+                self.sim.violate(7, format!("{:?} goes round in circles", self.part));
+            }
+            return std::future::pending().await;
+        }
         let left = || self.paused_until.load(Ordering::SeqCst).saturating_sub(self.sim.ms());
         while left() > 0 && !self.sim.is_calm() {
             tokio::time::sleep(Duration::from_millis(left().min(1_000))).await;

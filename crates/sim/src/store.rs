@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_kernel::{Revision, Span, Timestamp};
@@ -25,17 +26,29 @@ pub(crate) struct SimStore {
     pub(crate) memory: Memory,
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) gate: Arc<Gate>,
+    /// Until when the node does not reach it.
+    pub(crate) cut_until: Arc<AtomicU64>,
 }
 
 impl SimStore {
+    /// Before anything is done: the node may fall, not get through, or be told that it failed.
+    async fn begin(&self) -> Result<(), Failure> {
+        self.gate.step().await;
+        if self.sim.ms() < self.cut_until.load(Ordering::SeqCst) && !self.sim.is_calm() {
+            self.sim.wait(200, 4_000).await;
+            return Err(Failure::Injected);
+        }
+        match self.sim.goes_wrong(self.sim.knobs.store_fails) {
+            true => Err(Failure::Injected),
+            false => Ok(()),
+        }
+    }
+
     async fn look<T>(
         &self,
         look: impl Future<Output = Result<T, Failure>> + Send,
     ) -> Result<T, Failure> {
-        self.gate.step().await;
-        if self.sim.goes_wrong(self.sim.knobs.store_fails) {
-            return Err(Failure::Injected);
-        }
+        self.begin().await?;
         if self.sim.goes_wrong(self.sim.knobs.store_slow) {
             self.sim.wait(1, 40).await;
         }
@@ -66,10 +79,7 @@ impl SimStore {
         Fut: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let sim = &self.sim;
-        self.gate.step().await;
-        if sim.goes_wrong(sim.knobs.store_fails) {
-            return Err(Failure::Injected);
-        }
+        self.begin().await?;
         let done = if sim.goes_wrong(sim.knobs.store_slow) {
             let most = if sim.rng().permille(50) { 3_000 } else { 60 };
             let ms = sim.rng().between(1, most);
@@ -128,6 +138,10 @@ impl Store for SimStore {
         self.decide(|memory| async move { Store::claim(&memory, ask, decide).await }).await
     }
 
+    async fn tally<R: Record>(&self, column: &'static str) -> Result<Vec<(String, u64)>, Failure> {
+        self.look(Store::tally::<R>(&self.memory, column)).await
+    }
+
     async fn waiting_roles(&self, now: Timestamp) -> Result<Vec<String>, Failure> {
         self.look(Store::waiting_roles(&self.memory, now)).await
     }
@@ -153,7 +167,16 @@ impl Store for SimStore {
     }
 
     async fn beat(&self, beats: Vec<Beat>, now: Timestamp) -> Result<Vec<Beaten>, Failure> {
-        self.change(move |memory| async move { Store::beat(&memory, beats, now).await }).await
+        let oracle = Arc::clone(&self.oracle);
+        self.change(move |memory| async move {
+            let holders: Vec<_> = beats.iter().map(|beat| beat.holder).collect();
+            let beaten = Store::beat(&memory, beats, now).await;
+            for (holder, beaten) in holders.iter().zip(beaten.iter().flatten()) {
+                oracle.beaten(*holder, *beaten);
+            }
+            beaten
+        })
+        .await
     }
 
     async fn leases(&self, kind: LeaseKind) -> Result<Vec<Lease>, Failure> {
@@ -217,6 +240,7 @@ impl Store for SimStore {
     }
 
     async fn now(&self) -> Result<Timestamp, Failure> {
-        Ok(self.sim.now())
+        self.memory.set_now(self.sim.now());
+        Store::now(&self.memory).await
     }
 }

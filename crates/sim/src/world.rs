@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_api::Chance;
@@ -23,34 +24,52 @@ use crate::remote::{Remote, SimWorkspace};
 use crate::rng::{Drawn, Rng};
 use crate::sim::{Gate, Part, Sim};
 use crate::store::SimStore;
-use crate::{Options, Report};
+use crate::{Coverage, Options, Report};
 
-const RUNNER: RunnerId = RunnerId::from_bits(7);
+/// The first runner; the ids of the others follow.
+pub(crate) const FIRST: RunnerId = RunnerId::from_bits(7);
 /// How long a healed world may take to come to rest.
 const REST_WITHIN_MS: u64 = 6 * 3_600_000;
 
+/// The place of a node.
+pub(crate) struct NodePlace {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) up_since: u64,
+    /// When it is up again, if it is not.
+    pub(crate) back_at: Option<u64>,
+    /// Until when it does not reach the store.
+    pub(crate) cut_until: Arc<AtomicU64>,
+}
+
+/// A machine and its runner.
+pub(crate) struct RunnerPlace {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) gate: Arc<Gate>,
+    /// Its own directory.
+    root: TempDir,
+    pub(crate) runner: Option<JoinHandle<()>>,
+    /// When it is up again, if it is not.
+    pub(crate) back_at: Option<u64>,
+}
+
 /// Everything, and who is up.
-struct World {
-    sim: Arc<Sim>,
+pub(crate) struct World {
+    pub(crate) sim: Arc<Sim>,
     memory: Memory,
     blobs: Blobs,
     vault: Arc<MemoryVault>,
     chance: Arc<dyn Chance>,
-    oracle: Arc<Oracle>,
-    machine: Arc<Machine>,
-    remote: Arc<Remote>,
-    net: Arc<Net>,
+    pub(crate) oracle: Arc<Oracle>,
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) net: Arc<Net>,
     observer: Control<Memory>,
-    root: TempDir,
-    node_gate: Arc<Gate>,
-    runner_gate: Arc<Gate>,
+    pub(crate) nodes: Vec<NodePlace>,
+    pub(crate) runners: Vec<RunnerPlace>,
     /// Nodes that stood still while another one took their place.
-    zombies: Vec<Arc<Node>>,
-    runner: Option<JoinHandle<()>>,
-    node_up_since: u64,
-    node_back_at: Option<u64>,
-    runner_back_at: Option<u64>,
-    next_crash: u64,
+    pub(crate) zombies: Vec<Arc<Node>>,
+    /// When the store's clock was last set.
+    pub(crate) jumped_at: u64,
+    next_strike: u64,
 }
 
 /// Lives through the world of a seed.
@@ -58,7 +77,7 @@ pub(crate) async fn live(options: &Options) -> Report {
     let mut world = World::new(options).await;
     world.trouble().await;
     if world.sim.found().is_none() {
-        world.heal().await;
+        world.heal();
     }
     let rested = world.sim.found().is_none() && world.rest().await;
     let found = world.sim.found();
@@ -68,7 +87,9 @@ pub(crate) async fn live(options: &Options) -> Report {
     }
     let tasks = world.oracle.tasks().len();
     let (trace, hash) = world.sim.trace();
-    Report { seed: options.seed, simulated_ms, tasks, hash, found, trace }
+    let coverage = Coverage { counts: world.sim.counts(), ..world.oracle.coverage() };
+    let (steps, options) = (world.sim.steps(), options.clone());
+    Report { options, simulated_ms, steps, tasks, hash, found, coverage, trace }
 }
 
 fn settings() -> Settings {
@@ -79,15 +100,18 @@ impl World {
     async fn new(options: &Options) -> Self {
         let mut rng = Rng::new(options.seed);
         let chance: Arc<dyn Chance> = Arc::new(Drawn::new(rng.fork()));
-        let sim = Arc::new(Sim::new(rng, options.planted));
+        let sim = Arc::new(Sim::new(rng, options));
         sim.note(format_args!("world   {:?}", sim.knobs));
         let memory = Memory::new(InstallationId::from_bits(1), 1);
         memory.set_now(sim.now());
         let oracle = Arc::new(Oracle::new(Arc::clone(&sim), memory.clone()));
         let remote = Arc::new(Remote::new(Arc::clone(&sim)));
-        let machine = Arc::new(Machine::new(Arc::clone(&sim), Arc::clone(&remote)));
-        let _ = oracle.machine.set(Arc::clone(&machine));
+        let net = Arc::new(Net::new(Arc::clone(&sim)));
+        let runners = runners(&sim, &remote, &net);
+        let machines = runners.iter().map(|place| Arc::clone(&place.machine)).collect();
+        let _ = oracle.machines.set(machines);
         let _ = remote.oracle.set(Arc::clone(&oracle));
+        let _ = net.oracle.set(Arc::clone(&oracle));
         let blobs = Blobs::in_memory(BlobLimits::default());
         let vault = Arc::new(MemoryVault::default());
         let observer = Control::open(Parts {
@@ -98,40 +122,49 @@ impl World {
             settings: settings(),
             embedded: None,
             back_up: None,
+            courier: None,
         });
         let observer = observer.await.expect("the in-memory store opens");
-        let next_crash = sim.rng().below(sim.knobs.crash_every_ms * 2);
-        let root = private_directory();
+        let next_strike = sim.rng().below(sim.knobs.crash_every_ms * 2);
+        let nodes = (0..sim.knobs.nodes).zip(0..).map(|(_, number)| NodePlace {
+            gate: Gate::new(&sim, Part::Node(number)),
+            up_since: 0,
+            back_at: Some(0),
+            cut_until: Arc::default(),
+        });
         Self {
             memory,
-            node_gate: Gate::new(&sim, Part::Node),
-            runner_gate: Gate::new(&sim, Part::Runner),
+            nodes: nodes.collect(),
+            runners,
             zombies: Vec::new(),
-            net: Arc::new(Net::new(Arc::clone(&sim))),
+            jumped_at: 0,
             sim,
             blobs,
             vault,
             chance,
             oracle,
-            machine,
             remote,
+            net,
             observer,
-            root,
-            runner: None,
-            node_up_since: 0,
-            node_back_at: Some(0),
-            runner_back_at: Some(0),
-            next_crash,
+            next_strike,
         }
     }
 
-    async fn open_node(&mut self) {
-        self.node_gate = Gate::new(&self.sim, Part::Node);
+    /// Whether the runner of this number is in the first node's process.
+    pub(crate) fn is_embedded(&self, number: usize) -> bool {
+        self.sim.knobs.embedded && number == 0
+    }
+
+    async fn open_node(&mut self, number: usize) {
+        let Some(place) = self.nodes.get_mut(number) else { return };
+        place.gate = Gate::new(&self.sim, Part::Node(number));
+        place.up_since = self.sim.ms();
         let store = SimStore {
             sim: Arc::clone(&self.sim),
             memory: self.memory.clone(),
             oracle: Arc::clone(&self.oracle),
-            gate: Arc::clone(&self.node_gate),
+            gate: Arc::clone(&place.gate),
+            cut_until: Arc::clone(&place.cut_until),
         };
         let parts = Parts {
             store,
@@ -139,143 +172,117 @@ impl World {
             vault: self.vault.clone(),
             chance: Arc::clone(&self.chance),
             settings: settings(),
-            embedded: self.sim.knobs.embedded.then_some(RUNNER),
+            embedded: self.sim.knobs.embedded.then_some(FIRST),
             back_up: None,
+            courier: None,
         };
         let control = Control::open(parts).await.expect("the in-memory store opens");
         let node = Arc::new(Node::new(control.clone()));
         node.spawn(async move { control.tend().await });
-        self.net.set(Some(node));
-        self.node_up_since = self.sim.ms();
-        self.sim.note("node    is up");
+        self.net.set(number, Some(node));
+        self.sim.note(format_args!("node {number} is up"));
     }
 
-    fn open_runner(&mut self) {
+    fn open_runner(&mut self, number: usize) {
+        let embedded = self.is_embedded(number);
+        let Some(place) = self.runners.get_mut(number) else { return };
         let config = RunnerConfig {
-            runner: RUNNER,
-            name: "here".into(),
+            runner: RunnerId::from_bits(FIRST.as_bits() + number as u128),
+            name: format!("machine-{number}"),
             version: "1".into(),
-            root: self.root.path().to_owned(),
-            slots: self.sim.knobs.slots,
-            roles: vec!["default".into()],
+            root: place.root.path().to_owned(),
+            workers: BTreeMap::from([("default".to_owned(), self.sim.knobs.slots)]),
             url: "http://belay.invalid".into(),
+            belay: None,
             path: String::new(),
             hidden: Vec::new(),
             sandbox: belay_sandbox::Limits::default(),
             limits: Limits::default(),
             publish_without_isolation: false,
         };
-        let line = if self.sim.knobs.embedded { Line::Inside } else { Line::Network };
-        let gate = Gate::new(&self.sim, Part::Runner);
-        self.runner_gate = Arc::clone(&gate);
-        let provider = SimProvider(Arc::clone(&self.machine), Arc::clone(&gate));
+        let line = if embedded { Line::Inside } else { Line::Network };
+        let gate = Gate::new(&self.sim, Part::Runner(number));
+        place.gate = Arc::clone(&gate);
+        let provider = SimProvider(Arc::clone(&place.machine), Arc::clone(&gate));
+        let port = SimPort { net: Arc::clone(&self.net), number, line, gate: Arc::clone(&gate) };
+        let workspace = SimWorkspace { remote: Arc::clone(&self.remote), machine: number, gate };
         let runner = Runner::new(
             config,
-            SimPort { net: Arc::clone(&self.net), line, gate: Arc::clone(&gate) },
+            port,
             BTreeMap::from([("process".to_owned(), provider)]),
-            SimWorkspace(Arc::clone(&self.remote), gate),
+            workspace,
             Arc::clone(&self.chance),
         );
-        self.runner = Some(tokio::spawn(runner.run(std::future::pending())));
-        self.sim.note("runner  is up");
+        place.runner = Some(tokio::spawn(runner.run(std::future::pending())));
+        self.sim.note(format_args!("runner {number} is up"));
     }
 
-    /// How long something that fell stays down.
-    fn downtime(&self) -> u64 {
-        let mut rng = self.sim.rng();
-        match rng.below(10) {
-            0 => rng.between(60_000, 700_000),
-            1..4 => rng.between(3_000, 50_000),
-            _ => rng.between(10, 2_000),
-        }
-    }
-
-    async fn fall(&mut self, part: Part) {
-        let both = self.sim.knobs.embedded;
-        let down = self.downtime();
+    /// A process falls, and whatever is in the same process.
+    pub(crate) async fn fall(&mut self, part: Part, down: u64) {
+        let (node, runner) = match part {
+            Part::Node(number) => (Some(number), self.is_embedded(number).then_some(number)),
+            Part::Runner(number) => (self.is_embedded(number).then_some(number), Some(number)),
+        };
         let back_at = self.sim.ms() + down;
-        if part == Part::Node || both {
-            if let Some(node) = self.net.set(None) {
+        if let Some(place) = node.and_then(|number| self.nodes.get_mut(number)) {
+            place.back_at = Some(back_at);
+            let number = node.unwrap_or_default();
+            if let Some(node) = self.net.set(number, None) {
                 node.fall();
             }
-            self.node_back_at = Some(back_at);
-            self.sim.note(format_args!("node    falls for {down} ms"));
+            self.sim.note(format_args!("node {number} falls for {down} ms"));
         }
-        if part == Part::Runner || both {
-            if let Some(runner) = self.runner.take() {
+        if let Some(place) = runner.and_then(|number| self.runners.get_mut(number)) {
+            place.back_at = Some(back_at).filter(|_| !place.machine.is_lost());
+            if let Some(runner) = place.runner.take() {
                 runner.abort();
                 let _ = runner.await;
             }
-            self.runner_back_at = Some(back_at);
-            self.sim.note(format_args!("runner  falls for {down} ms"));
+            let number = runner.unwrap_or_default();
+            self.sim.note(format_args!("runner {number} falls for {down} ms"));
         }
     }
 
     /// Lets what is due happen: falls, and returns from them.
     async fn turn(&mut self) {
         for part in self.sim.blown() {
-            self.fall(part).await;
+            let down = self.downtime();
+            self.fall(part, down).await;
         }
         let now = self.sim.ms();
-        if self.node_back_at.is_some_and(|at| at <= now) {
-            self.node_back_at = None;
-            self.open_node().await;
-        }
-        if self.runner_back_at.is_some_and(|at| at <= now) {
-            self.runner_back_at = None;
-            self.open_runner();
-        }
-        if !self.sim.is_calm() && now >= self.next_crash {
-            let every = self.sim.knobs.crash_every_ms;
-            self.next_crash = now + self.sim.rng().below(every * 2);
-            self.strike();
-        }
-        let up = match self.node_back_at {
-            None => now.saturating_sub(self.node_up_since),
-            Some(_) => 0,
-        };
-        self.oracle.look(&self.observer, up).await;
-    }
-
-    /// Something is to fall at one of its next steps, or stands still from now on.
-    fn strike(&mut self) {
-        let (part, steps, falls) = {
-            let mut rng = self.sim.rng();
-            let part = if rng.permille(500) { Part::Node } else { Part::Runner };
-            (part, rng.below(60), rng.permille(700))
-        };
-        let gate = match part {
-            Part::Node => &self.node_gate,
-            Part::Runner => &self.runner_gate,
-        };
-        if falls {
-            return gate.light(steps);
-        }
-        let down = self.downtime();
-        let until = self.sim.ms() + down;
-        gate.pause_until(until);
-        self.sim.note(format_args!("{part:?} stands still for {down} ms"));
-        if self.sim.knobs.embedded {
-            // One process.
-            self.node_gate.pause_until(until);
-            self.runner_gate.pause_until(until);
-            self.node_up_since = until;
-        } else if part == Part::Node {
-            self.node_up_since = until;
-            if self.sim.rng().permille(600)
-                && let Some(node) = self.net.set(None)
-            {
-                self.zombies.push(node);
-                let soon = self.sim.rng().between(10, 20_000);
-                self.node_back_at = Some(self.sim.ms() + soon);
-                self.sim.note(format_args!("another node takes its place in {soon} ms"));
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].back_at.take_if(|at| *at <= now).is_some() {
+                self.open_node(number).await;
             }
         }
+        for number in 0..self.runners.len() {
+            if self.runners[number].back_at.take_if(|at| *at <= now).is_some() {
+                self.open_runner(number);
+            }
+        }
+        if !self.sim.is_calm() && now >= self.next_strike {
+            let every = self.sim.knobs.crash_every_ms;
+            self.next_strike = now + self.sim.rng().below(every * 2);
+            self.strike().await;
+        }
+        self.oracle.look(&self.observer, self.up_ms()).await;
+    }
+
+    /// For how long some node has been up without a break, with its store and by its clock.
+    fn up_ms(&self) -> u64 {
+        let now = self.sim.ms();
+        let up = self.nodes.iter().filter(|place| place.back_at.is_none()).map(|place| {
+            let cut_until = place.cut_until.load(Ordering::SeqCst);
+            let cut = if self.sim.is_calm() { cut_until.min(now) } else { cut_until };
+            now.saturating_sub(place.up_since.max(cut).max(self.jumped_at))
+        });
+        up.max().unwrap_or(0)
     }
 
     /// Waits for a moment, or until something happens.
     async fn pause(&self, most: u64) {
-        let back = [self.node_back_at, self.runner_back_at].into_iter().flatten().min();
+        let nodes = self.nodes.iter().filter_map(|place| place.back_at);
+        let back = nodes.chain(self.runners.iter().filter_map(|place| place.back_at)).min();
         let left = back.map_or(most, |at| at.saturating_sub(self.sim.ms()).max(1));
         let pause = Duration::from_millis(left.min(most));
         let _ = tokio::time::timeout(pause, self.sim.alarm.notified()).await;
@@ -311,13 +318,14 @@ impl World {
         people.abort();
     }
 
-    async fn heal(&mut self) {
+    /// From now on nothing goes wrong; what is lost stays lost.
+    fn heal(&mut self) {
         self.sim.heal();
         self.zombies.drain(..).for_each(|node| node.fall());
         self.sim.note("world   is healed");
         let soon = Some(self.sim.ms());
-        self.node_back_at = self.node_back_at.and(soon);
-        self.runner_back_at = self.runner_back_at.and(soon);
+        self.nodes.iter_mut().for_each(|place| place.back_at = place.back_at.and(soon));
+        self.runners.iter_mut().for_each(|place| place.back_at = place.back_at.and(soon));
     }
 
     /// Waits until nothing is owed any more, or it has been for too long.
@@ -343,7 +351,19 @@ impl World {
     }
 }
 
-/// A directory for the runner's own files, in memory where there is such a place.
+/// The machines, each with a place for its runner.
+fn runners(sim: &Arc<Sim>, remote: &Arc<Remote>, net: &Arc<Net>) -> Vec<RunnerPlace> {
+    let place = |(_, number): (u64, usize)| RunnerPlace {
+        machine: Arc::new(Machine::new(sim, remote, net, number)),
+        gate: Gate::new(sim, Part::Runner(number)),
+        root: private_directory(),
+        runner: None,
+        back_at: Some(0),
+    };
+    (0..sim.knobs.runners).zip(0..).map(place).collect()
+}
+
+/// A directory for a runner's own files, in memory where there is such a place.
 fn private_directory() -> TempDir {
     let mut builder = tempfile::Builder::new();
     builder.prefix("belay-sim-");

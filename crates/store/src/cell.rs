@@ -9,7 +9,7 @@ use belay_kernel::budget::Uncounted;
 use belay_kernel::{
     AttemptNumber, CommandId, ConnectionId, Epoch, InstallationId, Money, NodeId, QuestionId,
     ResultId, RunnerId, SandboxId, SessionId, SnapshotId, Span, TaskId, Timestamp, TokenId,
-    WorkerId, WorkflowId,
+    WebhookId, WorkerId, WorkflowId,
 };
 
 /// One value in one column.
@@ -181,8 +181,8 @@ macro_rules! parsed {
 
 parsed! {
     TaskId, SessionId, SandboxId, WorkerId, ConnectionId, RunnerId, NodeId, WorkflowId, QuestionId,
-    ResultId, SnapshotId, CommandId, InstallationId, TokenId, belay_kernel::publish::CommitId,
-    belay_kernel::role::RoleName,
+    ResultId, SnapshotId, CommandId, InstallationId, TokenId, WebhookId,
+    belay_kernel::publish::CommitId, belay_kernel::role::RoleName,
 }
 
 macro_rules! counted {

@@ -30,6 +30,8 @@ pub trait Engine: Send + Sync + 'static {
     fn read(&self, table: &'static Table, keys: Vec<Key>) -> impl Reply<Vec<Option<RawRow>>>;
     /// Rows by conditions.
     fn scan(&self, scan: Scan) -> impl Reply<Vec<RawRow>>;
+    /// How many rows of a table have each value of a column of names.
+    fn tally(&self, table: &'static Table, column: &'static str) -> impl Reply<Vec<(String, u64)>>;
     /// Commits each of `commits` by itself.
     fn commit(&self, commits: Vec<Commit>) -> impl Reply<Vec<Committed>>;
     /// Candidates, judged and committed.

@@ -43,6 +43,12 @@ impl NewEvent {
         Self { task: Some(task), attempt: None, session: None, workflow: None, kind, body, at }
     }
 
+    /// An event that is about no task.
+    pub fn general(kind: &str, body: String, at: Timestamp) -> Self {
+        let kind = kind.to_owned();
+        Self { task: None, attempt: None, session: None, workflow: None, kind, body, at }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         check_text("events", "kind", &self.kind, MAX_KIND)?;
         check_text("events", "body", &self.body, MAX_BODY)

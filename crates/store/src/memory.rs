@@ -147,6 +147,14 @@ impl Engine for Memory {
         self.run(Operation::Look, |state| Ok(state.scan(&scan)))
     }
 
+    async fn tally(
+        &self,
+        table: &'static Table,
+        column: &'static str,
+    ) -> Result<Vec<(String, u64)>, Failure> {
+        self.run(Operation::Look, |state| Ok(state.tally(table, column)))
+    }
+
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
         self.run(Operation::Commit, |state| {
             Ok(commits.iter().map(|commit| state.commit(commit)).collect())

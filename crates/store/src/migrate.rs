@@ -50,6 +50,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 5,
+        name: "watch",
+        common: include_str!("schema/0005_watch.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// The number of the last migration that this program knows.

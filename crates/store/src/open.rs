@@ -93,18 +93,27 @@ pub(crate) fn wall_clock() -> belay_kernel::Timestamp {
 #[derive(Debug)]
 pub(crate) struct Steady(std::sync::Mutex<Shown>);
 
+/// How far the clock behind may be ahead and still be believed at once, in milliseconds: further,
+/// it was set.
+const BELIEVED_MS: i64 = 1_000;
+/// A clock that was set forward is caught up with by one part in so many: no limit that is waited
+/// for is noticeably shorter by it.
+const CATCH_UP: i64 = 100;
+
 /// What was shown, and when, in milliseconds since boot.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     ms: i64,
     since_boot: i64,
+    /// Whether anything was shown yet.
+    shows: bool,
 }
 
 impl Steady {
     /// Begins no earlier than `floor`: the newest moment that the store remembers. A clock that was
     /// set back while nobody was running must not leave what is due in a far future.
     pub(crate) fn after(floor: belay_kernel::Timestamp) -> Self {
-        let shown = Shown { ms: floor.as_millis(), since_boot: since_boot() };
+        let shown = Shown { ms: floor.as_millis(), since_boot: since_boot(), shows: false };
         Self(std::sync::Mutex::new(shown))
     }
 
@@ -112,6 +121,13 @@ impl Steady {
     pub(crate) fn show(&self, now: belay_kernel::Timestamp) -> belay_kernel::Timestamp {
         let mut shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         belay_kernel::Timestamp::from_millis(shown.show(now.as_millis(), since_boot()))
+    }
+
+    /// The same, for a clock that nobody else goes by: being set forward does not hurry it either.
+    /// A jump forward would pass every deadline and end every lease of agents that are well.
+    pub(crate) fn show_alone(&self, now: belay_kernel::Timestamp) -> belay_kernel::Timestamp {
+        let mut shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        belay_kernel::Timestamp::from_millis(shown.show_alone(now.as_millis(), since_boot()))
     }
 }
 
@@ -122,8 +138,22 @@ impl Shown {
         if now < gone_on {
             return gone_on;
         }
-        *self = Self { ms: now, since_boot };
+        *self = Self { ms: now, since_boot, shows: true };
         now
+    }
+
+    fn show_alone(&mut self, now: i64, since_boot: i64) -> i64 {
+        let passed = since_boot.saturating_sub(self.since_boot).max(0);
+        let gone_on = self.ms.saturating_add(passed);
+        let ahead = now.saturating_sub(gone_on);
+        if !self.shows || ahead <= BELIEVED_MS {
+            return self.show(now, since_boot);
+        }
+        let caught_up = (passed / CATCH_UP).min(ahead);
+        if caught_up > 0 {
+            *self = Self { ms: gone_on + caught_up, since_boot, shows: true };
+        }
+        gone_on + caught_up
     }
 }
 
@@ -139,9 +169,25 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_neither_goes_back_nor_stands_still() {
-        let mut shown = Shown { ms: 5, since_boot: 100 };
+        let mut shown = Shown { ms: 5, since_boot: 100, shows: false };
         let told = [(7, 101), (3, 101), (4, 104), (5, 105), (30, 106), (20, 107), (40, 107)]
             .map(|(now, since_boot)| shown.show(now, since_boot));
         assert_eq!(told, [7, 7, 10, 11, 30, 31, 40]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_does_not_hurry_and_is_caught_up_with() {
+        let mut shown = Shown { ms: 5, since_boot: 100, shows: false };
+        assert_eq!(shown.show_alone(50_000, 200), 50_000, "what was before nobody knows");
+        assert_eq!(shown.show_alone(50_600, 700), 50_600, "a little ahead is no jump");
+        let hour = 3_600_000;
+        assert_eq!(shown.show_alone(50_610 + hour, 710), 50_610, "an hour");
+        assert_eq!(shown.show_alone(51_600 + hour, 1_700), 51_610, "a hundredth faster");
+        let mut at = 1_700;
+        while shown.show_alone(50_000 + hour + at, at) < 50_000 + hour + at {
+            at += 1_000;
+        }
+        assert!(at > 300_000_000, "it took a hundred times as long: {at}");
+        assert_eq!(shown.show_alone(0, at + 5), 50_000 + hour + at + 5, "and it does not go back");
     }
 }

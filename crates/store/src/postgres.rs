@@ -152,6 +152,14 @@ impl Engine for Postgres {
         transact!(self.link, close, |client| misc::scan(client, &scan))
     }
 
+    async fn tally(
+        &self,
+        table: &'static Table,
+        column: &'static str,
+    ) -> Result<Vec<(String, u64)>, Failure> {
+        transact!(self.link, close, |client| misc::tally(client, table, column))
+    }
+
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
         self.committers.commit(commits).await
     }

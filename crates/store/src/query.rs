@@ -5,14 +5,15 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use belay_kernel::role::RoleName;
-use belay_kernel::{NodeId, RunnerId, SandboxId, SessionId, TaskId, WorkflowId};
+use belay_kernel::{NodeId, RunnerId, SandboxId, SessionId, TaskId, WebhookId, WorkflowId};
 
 use crate::cell::{Cell, Field, Kind, Name};
 use crate::refusal::{Failure, Refusal};
 use crate::row::{RawRow, Record, Stored};
 use crate::rows::{
-    AttemptRow, DependencyRow, DiagnosticRow, QuestionRow, RemarkRow, ResultRow, SandboxRow,
-    SessionRow, StartRow, TaskRow, TokenRow, WorkerRow,
+    AlertRow, AttemptRow, DependencyRow, DiagnosticRow, LetterRow, LetterState, QuestionRow,
+    RemarkRow, ResultRow, SandboxRow, SessionRow, StartRow, TaskRow, TokenRow, WebhookRow,
+    WorkerRow,
 };
 use crate::table::Table;
 
@@ -253,6 +254,20 @@ filters! {
     RemarkRow {
         /// Only remarks in the threads of these tasks.
         task: "task" TaskId,
+    }
+    WebhookRow {
+        /// Only webhooks with these names.
+        name: "name" Name,
+    }
+    LetterRow {
+        /// Only letters to these webhooks.
+        webhook: "webhook" WebhookId,
+        /// Only letters in these states.
+        state: "state" LetterState,
+    }
+    AlertRow {
+        /// Only alerts in states with these names.
+        state: "state" Name,
     }
 }
 

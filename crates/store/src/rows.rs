@@ -7,6 +7,7 @@ mod ledger;
 mod session;
 mod task;
 mod token;
+mod watch;
 mod workflow;
 
 pub use attempt::AttemptRow;
@@ -15,6 +16,9 @@ pub use ledger::{AccountRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, S
 pub use session::{SandboxRow, SessionRow};
 pub use task::{Publishing, SpecRow, TaskRow, Uncommitted};
 pub use token::TokenRow;
+pub use watch::{
+    AlertRow, HookOrigin, LetterRow, LetterState, MeterRow, Secret, Shape, WebhookRow,
+};
 pub use workflow::{DiagnosticRow, ResultRow, WorkflowRow};
 
 use crate::row::Record;
@@ -40,6 +44,10 @@ pub const TABLES: &[fn() -> &'static Table] = &[
     ResultRow::table,
     DiagnosticRow::table,
     TokenRow::table,
+    WebhookRow::table,
+    LetterRow::table,
+    MeterRow::table,
+    AlertRow::table,
 ];
 
 /// What happens to a row when the row that it refers to is removed.
@@ -90,13 +98,19 @@ pub const REFERENCES: &[Reference] = &[
     refers("remarks", "task", "tasks", OnDelete::Cascade),
     refers("results", "workflow", "workflows", OnDelete::Cascade),
     refers("diagnostics", "workflow", "workflows", OnDelete::Cascade),
+    refers("letters", "webhook", "webhooks", OnDelete::Cascade),
 ];
 
 /// The columns of which no two rows of a table may have the same value, empty ones excepted. A row
 /// fills such a column only while it counts: a live attempt with its task, a live sandbox with its
 /// session, a pending start with its role, a token that is not revoked with its name.
-pub const ONLY_ONE: &[(&str, &str)] =
-    &[("attempts", "live"), ("sandboxes", "live"), ("starts", "pending"), ("tokens", "live")];
+pub const ONLY_ONE: &[(&str, &str)] = &[
+    ("attempts", "live"),
+    ("sandboxes", "live"),
+    ("starts", "pending"),
+    ("tokens", "live"),
+    ("webhooks", "name"),
+];
 
 #[cfg(test)]
 mod tests {

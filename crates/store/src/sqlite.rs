@@ -126,6 +126,14 @@ impl Engine for Sqlite {
         self.look(move |connection| reader::scan(connection, &scan)).await
     }
 
+    async fn tally(
+        &self,
+        table: &'static Table,
+        column: &'static str,
+    ) -> Result<Vec<(String, u64)>, Failure> {
+        self.look(move |connection| reader::tally(connection, table, column)).await
+    }
+
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {
         let decide = move |desk: &mut Desk<'_>, care| {
             commits.iter().map(|commit| apply::commit(desk, commit, care)).collect()
@@ -221,7 +229,7 @@ impl Engine for Sqlite {
     }
 
     async fn now(&self) -> Result<Timestamp, Failure> {
-        Ok(self.steady.show(wall_clock()))
+        Ok(self.steady.show_alone(wall_clock()))
     }
 }
 

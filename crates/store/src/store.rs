@@ -70,6 +70,12 @@ pub trait Store: Send + Sync + 'static {
         query: Query<R>,
     ) -> impl Future<Output = Result<Page<R>, Failure>> + Send;
 
+    /// How many rows have each value of a column of names, such as a state.
+    fn tally<R: Record>(
+        &self,
+        column: &'static str,
+    ) -> impl Future<Output = Result<Vec<(String, u64)>, Failure>> + Send;
+
     /// Commits each decision by itself: all of it or nothing of it. The answers are in order; one
     /// that is overtaken or refused does not touch the others.
     fn commit_all(
@@ -200,6 +206,11 @@ impl<E: Engine> Store for E {
         let scan = query.scan()?;
         let rows = self.scan(scan).await?;
         Page::read(&rows, query.limit)
+    }
+
+    async fn tally<R: Record>(&self, column: &'static str) -> Result<Vec<(String, u64)>, Failure> {
+        assert!(R::table().column(column).is_some(), "{} has no {column}", R::table().name);
+        Engine::tally(self, R::table(), column).await
     }
 
     async fn commit_all(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {

@@ -117,6 +117,15 @@ impl Table {
         self
     }
 
+    /// How many rows have each value of a column.
+    pub(crate) fn tally_sql(&self, column: &str) -> String {
+        let name = self.name;
+        format!(
+            "SELECT {column}, count(*) FROM {name} WHERE {column} IS NOT NULL \
+             GROUP BY {column} ORDER BY {column}"
+        )
+    }
+
     /// An update of these columns, as bits, guarded by the revision: their values in order, then
     /// the new revision, then the place of the row in its file, then the expected revision. An
     /// index whose columns are not named is left alone, so only what changed is named.

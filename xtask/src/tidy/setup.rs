@@ -37,6 +37,29 @@ pub(super) fn function_size_is_a_lint(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
+/// Bugs that can be planted are there for the simulator's tests alone: no crate turns them on for
+/// another, and none has them by default.
+pub(super) fn planted_bugs_stay_out(tree: &Tree) -> Vec<String> {
+    const ALLOWED: &[(&str, &str)] = &[
+        ("crates/kernel/Cargo.toml", "planted = []"),
+        ("crates/sim/Cargo.toml", "planted = [\"belay-kernel/planted\"]"),
+        ("crates/sim/Cargo.toml", "required-features = [\"planted\"]"),
+    ];
+    let mut findings: Vec<String> = tree
+        .ending("Cargo.toml")
+        .flat_map(|(path, text)| text.lines().map(move |line| (path, line)))
+        .filter(|(_, line)| line.contains("planted") && !line.starts_with('#'))
+        .filter(|known| !ALLOWED.contains(known))
+        .map(|(path, line)| format!("{path} has planted bugs: `{line}`"))
+        .collect();
+    let missing = |(path, line): &&(&str, &str)| {
+        !tree.text(path).is_some_and(|text| text.lines().any(|known| known == *line))
+    };
+    let missing = ALLOWED.iter().filter(missing);
+    findings.extend(missing.map(|(path, line)| format!("{path} lacks `{line}`")));
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::made_up::files;
@@ -86,5 +109,20 @@ mod tests {
                 "clippy.toml lacks `too-many-lines-threshold = 70`",
             ]
         );
+    }
+
+    #[test]
+    fn planted_bugs_in_another_crate_are_found() {
+        let kernel = ("crates/kernel/Cargo.toml", "[features]\n# planted\nplanted = []\n");
+        let sim = (
+            "crates/sim/Cargo.toml",
+            "planted = [\"belay-kernel/planted\"]\nrequired-features = [\"planted\"]\n",
+        );
+        assert_eq!(planted_bugs_stay_out(&files(&[kernel, sim])), [""; 0]);
+        let belay = ("crates/belay/Cargo.toml", "belay-sim = { features = [\"planted\"] }\n");
+        assert_eq!(planted_bugs_stay_out(&files(&[kernel, sim, belay])).len(), 1);
+        let default = ("crates/kernel/Cargo.toml", "default = [\"planted\"]\nplanted = []\n");
+        assert_eq!(planted_bugs_stay_out(&files(&[default, sim])).len(), 1);
+        assert_eq!(planted_bugs_stay_out(&files(&[])).len(), 3);
     }
 }

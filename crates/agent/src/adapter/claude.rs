@@ -12,6 +12,7 @@ use belay_kernel::{Cause, EventKind, Money, Span, Timestamp, Usage};
 use serde::Deserialize;
 
 use crate::adapter::claude_control::Control;
+use crate::adapter::claude_plan::user_message;
 use crate::field::{Flag, Num, Part, Str, raw, read};
 use crate::launch::{Conversation, Launch, Permissions};
 use crate::notes::{Books, Notes, cause_of_status, plus};
@@ -390,6 +391,10 @@ impl Dialect for Claude {
 
     fn answer(&mut self, question: &Question, answer: &str) -> Option<Vec<u8>> {
         self.control.answer(question, answer)
+    }
+
+    fn next_turn(&mut self, prompt: &str) -> Option<Vec<u8>> {
+        Some(user_message(prompt))
     }
 
     fn interrupt(&mut self, _books: &Books) -> Option<Vec<u8>> {

@@ -11,11 +11,7 @@ use crate::launch::{
 const TOOL_TIMEOUT_MS: u32 = 24 * 3_600 * 1_000;
 
 pub(crate) fn plan(launch: &Launch) -> Result<LaunchPlan, LaunchRefusal> {
-    let message = json!({
-        "type": "user",
-        "message": {"role": "user", "content": launch.prompt},
-    });
-    let stdin = Stdin::Open(format!("{message}\n").into_bytes());
+    let stdin = Stdin::Open(user_message(&launch.prompt));
     let mut plan = LaunchPlan::new(launch, launch.argv("claude"), stdin);
     plan.interrupt = Interrupt::Message;
     plan.arg(&["-p", "--output-format", "stream-json", "--input-format", "stream-json"]);
@@ -65,6 +61,12 @@ pub(crate) fn plan(launch: &Launch) -> Result<LaunchPlan, LaunchRefusal> {
         ("MCP_TOOL_TIMEOUT", TOOL_TIMEOUT_MS.to_string()),
     ]);
     Ok(plan.finish(launch))
+}
+
+/// What a person says, as a line of standard input.
+pub(crate) fn user_message(text: &str) -> Vec<u8> {
+    let message = json!({"type": "user", "message": {"role": "user", "content": text}});
+    format!("{message}\n").into_bytes()
 }
 
 /// Servers as Claude Code and, alike, Copilot and Cursor write them.

@@ -193,7 +193,7 @@ impl Codex {
         notes.conversation(id);
         let model = opened.as_ref().and_then(|opened| opened.model.get()).unwrap_or_default();
         notes.event(EventKind::Started, Detail::Model(model.into()));
-        notes.write(start_turn(id, &self.launch.prompt));
+        notes.write(start_turn(TURN, id, &self.launch.prompt));
     }
 
     fn is_ours(&self, params: &Params<'_>) -> bool {
@@ -318,6 +318,12 @@ impl Dialect for Codex {
 
     fn answer(&mut self, question: &Question, answer: &str) -> Option<Vec<u8>> {
         self.ask.answer(question, answer)
+    }
+
+    fn next_turn(&mut self, prompt: &str) -> Option<Vec<u8>> {
+        let thread = self.thread.as_deref()?;
+        self.requests += 1;
+        Some(start_turn(self.requests, thread, prompt))
     }
 
     fn interrupt(&mut self, _books: &Books) -> Option<Vec<u8>> {

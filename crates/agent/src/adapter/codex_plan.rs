@@ -107,8 +107,8 @@ pub(crate) fn open_thread(launch: &Launch) -> Vec<u8> {
     }
 }
 
-/// Gives the thread its prompt.
-pub(crate) fn start_turn(thread: &str, prompt: &str) -> Vec<u8> {
+/// Gives the thread a prompt.
+pub(crate) fn start_turn(id: u64, thread: &str, prompt: &str) -> Vec<u8> {
     let input = json!([{"type": "text", "text": prompt, "text_elements": []}]);
-    rpc::request(TURN, "turn/start", &json!({"threadId": thread, "input": input}))
+    rpc::request(id, "turn/start", &json!({"threadId": thread, "input": input}))
 }

@@ -4,7 +4,7 @@ use belay_kernel::{Caps, Limit, Span, Switches};
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::file::{Defaults, File, Server};
+use super::file::{Defaults, File, Server, Watch};
 use crate::fault::Fault;
 
 /// Every setting that a variable says, as a table of its own.
@@ -50,6 +50,7 @@ fn keys() -> Vec<(&'static str, String)> {
     keys.extend(fields(&Caps::default()).map(|key| ("caps", key)));
     keys.extend(fields(&Switches::default()).map(|key| ("switches", key)));
     keys.extend(fields(&Defaults::default()).map(|key| ("defaults", key)));
+    keys.extend(fields(&Watch::default()).map(|key| ("watch", key)));
     keys
 }
 
@@ -65,11 +66,15 @@ fn fields<T: Serialize>(value: &T) -> impl Iterator<Item = String> + use<T> {
 
 /// A text as the type that its key takes. What does not fit stays a text, and is refused as one.
 fn typed(section: &str, key: &str, text: &str) -> Value {
-    let whole = matches!(section, "server" | "caps") || key == "max_attempts";
+    let whole = section == "caps" || matches!(key, "port" | "max_attempts");
+    let list = matches!(
+        (section, key),
+        ("defaults", "environment") | ("server", "names") | ("watch", "webhook_allow")
+    );
     match section {
         _ if whole => text.parse().map(Value::Integer).unwrap_or(Value::String(text.into())),
         "switches" => text.parse().map(Value::Boolean).unwrap_or(Value::String(text.into())),
-        "defaults" if key == "environment" => {
+        _ if list => {
             let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
             Value::Array(names.map(|name| Value::String(name.into())).collect())
         }

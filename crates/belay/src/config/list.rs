@@ -23,7 +23,7 @@ impl Config {
         let limits = self.limits();
         let mut sections: Vec<(String, Value)> = Vec::new();
         let tell = |value: Result<Value, _>| -> Value { value.unwrap_or_default() };
-        sections.push(("server".into(), tell(serde_json::to_value(self.file.server))));
+        sections.push(("server".into(), tell(serde_json::to_value(&self.file.server))));
         let lengths = Limit::ALL
             .iter()
             .map(|limit| (limit.key().to_owned(), Value::String(limits.get(*limit).to_string())));
@@ -33,6 +33,10 @@ impl Config {
         sections.push(("defaults".into(), tell(serde_json::to_value(&self.file.defaults))));
         for (name, role) in &self.file.roles {
             sections.push((format!("roles.{name}"), tell(serde_json::to_value(role))));
+        }
+        sections.push(("watch".into(), tell(serde_json::to_value(&self.file.watch))));
+        for (name, hook) in &self.file.webhooks {
+            sections.push((format!("webhooks.{name}"), tell(serde_json::to_value(hook))));
         }
         let mut entries = Vec::new();
         for (section, value) in sections {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use belay_kernel::{Limit, Limits, Scope};
 use toml::{Table, Value};
 
-pub(crate) use file::{File, ProviderName};
+pub(crate) use file::{File, LogFormat, LogLevel, ProviderName, Webhook};
 pub(crate) use list::table;
 
 use crate::fault::Fault;
@@ -162,6 +162,15 @@ impl Config {
             }
             let errors = limits.check();
             wrong.extend(errors.iter().map(|error| format!("roles.{name}.limits: {error}")));
+        }
+        for text in &self.file.watch.webhook_allow {
+            let network = text.parse::<belay_kernel::webhook::Network>();
+            wrong.extend(network.err().map(|error| format!("watch.webhook_allow: {error}")));
+        }
+        for (name, hook) in &self.file.webhooks {
+            let both = hook.secret.is_some() && hook.secret_env.is_some();
+            let text = format!("webhooks.{name}: say `secret` or `secret_env`, not both");
+            wrong.extend(both.then_some(text));
         }
         if wrong.is_empty() { Ok(()) } else { Err(Fault::usage(wrong.join("\n"))) }
     }

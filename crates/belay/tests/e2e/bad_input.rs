@@ -49,6 +49,40 @@ fn trees_that_cannot_be_worked_on() {
 }
 
 #[test]
+fn what_a_person_ignores_everywhere_is_no_change() {
+    let world = World::new(QUICK);
+    fs::create_dir_all(world.path("config/git")).unwrap();
+    fs::write(world.path("config/git/ignore"), "*.swp\n").unwrap();
+    fs::write(world.path("repo/.git/info/exclude"), "mine/\n").unwrap();
+    fs::create_dir(world.path("repo/mine")).unwrap();
+    for file in ["repo/x.swp", "repo/mine/notes"] {
+        fs::write(world.path(file), "not for others\n").unwrap();
+    }
+    let task = world.script(&["x", "--review", "auto"], "ls; echo > made.txt");
+    world.reaches(&task, "COMPLETED");
+    assert!(!world.transcript(&task, 1).contains("x.swp"));
+    fs::write(world.path("repo/README"), "changed\n").unwrap();
+    let task = world.script(&["x", "--dirty", "include", "--review", "auto"], "ls; cat README");
+    world.reaches(&task, "COMPLETED");
+    let printed = world.transcript(&task, 1);
+    assert!(printed.contains("changed"), "{printed}");
+    assert!(!printed.contains("x.swp") && !printed.contains("mine"), "{printed}");
+}
+
+#[test]
+fn a_run_that_fails_says_why_and_what_to_do() {
+    let world = World::new(QUICK);
+    let said = world.belay(&["run", "x", "--base", "nowhere", "--", "true"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("why      `nowhere` is not a branch, tag or commit"), "{said:?}");
+    assert!(said.out.contains("next     set that right, then belay retry"), "{said:?}");
+    let said = world.belay(&["run", "x", "--", "sh", "-c", "echo oh >&2; exit 3"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("why      exited with 3"), "{said:?}");
+    assert!(said.out.contains("next     belay logs "), "{said:?}");
+}
+
+#[test]
 fn words_that_make_no_sense() {
     let world = World::new(QUICK);
     let run = |flags: &[&'static str], code: i32, sentence: &str| {
@@ -91,6 +125,9 @@ fn ids_and_moves_that_do_not_fit() {
     let world = World::new(QUICK);
     for verb in ["show", "why", "stop", "retry", "resume", "logs", "diff", "accept", "rm"] {
         check(&world, &[verb, "zzzzzzzzzzzzzzzz"], 3, "no task");
+    }
+    for id in ["z!z", "z/z", "../tasks", "z z", "ä"] {
+        check(&world, &["stop", id], 2, "is not the id of a task, nor the start of one");
     }
     let mut ids = Vec::new();
     // Of 40 ids two begin with the same letter: there are only 32.

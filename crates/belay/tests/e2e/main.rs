@@ -1,15 +1,22 @@
 //! The product as a person meets it: the real binary, real processes, real git, judged from
 //! outside.
 
+mod api;
+mod asks;
 mod bad_input;
+mod clock;
 mod crash;
+mod keep_alive;
 mod lessons;
+mod mcp;
 mod processes;
 mod real_agents;
+mod roles;
 mod scale;
 mod scripted;
 mod stop;
 mod success;
 mod table;
 mod timeouts;
+mod watch;
 mod world;

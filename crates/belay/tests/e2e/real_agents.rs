@@ -7,6 +7,7 @@ use std::time::Duration;
 use belay_model_server::{ModelServer, clis};
 use serde_json::{Value, json};
 
+use crate::asks::fixed;
 use crate::world::{QUICK, World, wait_for};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +34,7 @@ impl Place {
         let programs = clis::install(base).unwrap_or_else(|error| panic!("{error}"));
         let programs = programs.display().to_string();
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-        let world = World::with(QUICK, &[("PATH", &path)]);
-        world.up();
+        let world = fixed(QUICK, &[("PATH", &path)]);
         let model = ModelServer::start(script.parse().unwrap()).unwrap();
         Some(Self { agent, world, model, programs })
     }
@@ -157,6 +157,60 @@ fn codex_asks_and_is_answered() {
     asks_and_is_answered(Agent::Codex);
 }
 
+/// A line of a script: the agent calls one of Belay's own tools.
+fn own_tool(agent: Agent, tool: &str, input: &Value) -> String {
+    match agent {
+        Agent::Claude => format!("call mcp__belay__{tool} {input}\n"),
+        Agent::Codex => format!("call mcp__belay/{tool} {input}\n"),
+    }
+}
+
+/// The agent asks by Belay's tool, is answered by a server that fell meanwhile, tells how far it is
+/// and hands in a result.
+fn asks_by_mcp(agent: Agent) {
+    let asked = json!({"question": "Which colour?", "options": ["red", "teal"]});
+    let script = own_tool(agent, "report_progress", &json!({"message": "Halfway.", "percent": 50}))
+        + &own_tool(agent, "ask_user", &asked)
+        + &own_tool(agent, "submit_result", &json!({"result": "# Painted\n\nIn teal."}))
+        + "say Thank you.";
+    let Some(place) = Place::new(agent, &script) else { return };
+    let task = place.start("Please ask.", &[]);
+    place.world.reaches(&task, "BLOCKED");
+    assert_eq!(place.world.cell("SELECT variant FROM tasks"), "held");
+    let shown = place.world.belay(&["show", &task]).done().out;
+    assert!(shown.contains("50 %: Halfway.") && shown.contains("Which colour?"), "{shown}");
+    place.world.crash();
+    place.world.up();
+    place.world.belay(&["answer", &task, "2"]).done();
+    place.world.reaches(&task, "READY");
+    assert_eq!(place.world.attempts(&task).len(), 1, "it was held, not begun again");
+    let requests = place.model.requests();
+    let heard = |request: &&belay_model_server::Request| {
+        request.scripted && request.body.to_string().contains("The person answers: teal")
+    };
+    assert!(requests.iter().any(|request| heard(&request)), "the model was told the answer");
+    assert_eq!(place.world.cell("SELECT count(*) FROM questions"), "1");
+    let shown = place.world.belay(&["show", &task]).done().out;
+    assert!(shown.trim_end().ends_with("# Painted\n\nIn teal."), "{shown}");
+    // The token is in the environment alone: in no argument, and in no file of the agent's home.
+    let home = place.world.data().join("runner/sessions");
+    let mut grep = std::process::Command::new("grep");
+    grep.args(["-rlF", "belay_attempt_", "--include=*.json", "--include=*.toml"]).arg(&home);
+    let found = crate::world::run(&mut grep);
+    let leaks = found.out.lines().filter(|path| path.contains("/home/")).count();
+    assert_eq!(leaks, 0, "{}", found.out);
+}
+
+#[test]
+fn claude_asks_by_mcp() {
+    asks_by_mcp(Agent::Claude);
+}
+
+#[test]
+fn codex_asks_by_mcp() {
+    asks_by_mcp(Agent::Codex);
+}
+
 fn is_stopped_in_flight(agent: Agent) {
     let daemon =
         "( setsid sh -c 'trap \"\" TERM; sleep 1000' & ); echo begun > made.txt; sleep 900";
@@ -183,6 +237,41 @@ fn claude_is_stopped_in_flight() {
 #[test]
 fn codex_is_stopped_in_flight() {
     is_stopped_in_flight(Agent::Codex);
+}
+
+fn stays_and_goes_on(agent: Agent) {
+    let script = Place::shell(agent, "echo one >> made.txt") + "say First.";
+    let Some(place) = Place::new(agent, &script) else { return };
+    let task = place.start("The first thing.", &["--keep-alive"]);
+    place.world.reaches(&task, "READY");
+    let kept = || place.world.cell("SELECT coalesce(kept, '') FROM sessions");
+    wait_for("the agent is frozen", || kept() == "frozen");
+    let before = place.world.agent(&task);
+    let more = Place::shell(agent, "echo two >> made.txt") + "say Second.";
+    place.model.set_script(more.parse().unwrap());
+    place.world.belay(&["reject", &task, "Now the second thing.", "--run"]).done();
+    wait_for("a second attempt", || place.world.attempts(&task).len() == 2);
+    place.world.reaches(&task, "READY");
+    wait_for("the agent is frozen again", || kept() == "frozen");
+    let after = place.world.agent(&task);
+    assert_eq!((before.pid, before.started), (after.pid, after.started), "the same process");
+    let made = place.world.git("repo", &["show", &format!("belay/{task}:made.txt")]);
+    assert_eq!(made, "one\ntwo");
+    let used = "SELECT count(*) FROM attempts WHERE input_tokens > 0 AND output_tokens > 0";
+    assert_eq!(place.world.cell(used), "2", "each has used something of its own");
+    let receipt = place.world.belay(&["stop", &task]).done().out;
+    assert!(receipt.contains("seen to be gone"), "{receipt}");
+    place.world.nothing_runs();
+}
+
+#[test]
+fn claude_stays_and_goes_on() {
+    stays_and_goes_on(Agent::Claude);
+}
+
+#[test]
+fn codex_stays_and_goes_on() {
+    stays_and_goes_on(Agent::Codex);
 }
 
 #[test]

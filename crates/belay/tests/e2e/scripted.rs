@@ -86,6 +86,13 @@ impl Scripted {
         self.does("trap '' TERM; while :; do sleep 1; done")
     }
 
+    /// Makes a program of it.
+    pub(crate) fn install(&self, path: &std::path::Path) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(path, format!("#!/bin/sh\n{}", self.script)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     /// The words of `belay run` for it.
     pub(crate) fn words<'a>(&'a self, prompt: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
         let program = ["--agent", "claude", "--", "sh", "-c", &self.script, "claude"];

@@ -184,8 +184,8 @@ fn during_a_push_that_lands() {
 
 #[test]
 fn during_a_push_that_the_remote_refuses() {
-    // What moves the ref away afterwards is let through: only that makes it certain.
-    let refuses = format!("[ -e pushing ] && exit 0; {HELD}; exit 1");
+    // It refuses everything: its own answer to the push is what makes it certain.
+    let refuses = format!("{HELD}; exit 1");
     let (world, task, stop) = during_the_push(&refuses);
     fs::write(world.path("go"), "").unwrap();
     let receipt = stop.wait_with_output().unwrap();
@@ -220,6 +220,32 @@ fn during_a_push_whose_process_is_killed() {
     receipt_agrees(&world, &task);
     let settled = world.refs("remote.git");
     nothing_is_pushed(&world, &task, &settled);
+}
+
+#[test]
+fn during_a_push_of_which_nothing_is_known_and_that_no_fence_can_follow() {
+    let world = World::new(QUICK);
+    let url = world.remote();
+    world.hook(&format!("[ -e pushing ] && exit 1; {HELD}; exit 1"));
+    let task = world.script(&["push", "--repo", &url], "echo done > made.txt");
+    wait_for("the push is under way", || world.path("pushing").exists());
+    let is_push = |words: &str| words.contains(" push ") && words.contains(&task);
+    let pushing: Vec<_> =
+        processes::all().map(|(seen, _)| seen).filter(|seen| is_push(&seen.words)).collect();
+    pushing.iter().for_each(processes::kill);
+    world.belay(&["stop", "--wait", "100ms", &task]).done();
+    wait_for("what stands in the way is said", || {
+        let why = world.belay(&["why", &task]).done().out;
+        why.contains("the remote refuses that") && why.contains("move the branch there yourself")
+    });
+    let early = world.belay(&["stop", "--wait", "100ms", &task]).done().out;
+    assert!(early.contains("what became of its push"), "nobody says more than is known: {early}");
+    fs::write(world.path("go"), "").unwrap();
+    // Somebody who may moves the branch.
+    let branch = format!("refs/heads/belay/{task}");
+    world.git("remote.git", &["update-ref", &branch, "HEAD"]);
+    world.settles(&task);
+    assert!(!receipt_agrees(&world, &task));
 }
 
 #[test]

@@ -233,10 +233,17 @@ impl World {
     /// Starts the server, and waits until it answers.
     #[track_caller]
     pub(crate) fn up(&self) {
+        self.up_with(&[]);
+    }
+
+    /// The same, with variables that only the server has.
+    #[track_caller]
+    pub(crate) fn up_with(&self, variables: &[(&str, &str)]) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(server.is_none(), "the server is up already");
         let log = File::options().create(true).append(true).open(self.path("server.log")).unwrap();
         let mut command = self.cli(&["up"]);
+        command.envs(variables.iter().copied());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let mut child = command.spawn().unwrap();
         let pid = child.id();

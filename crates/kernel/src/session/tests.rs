@@ -202,8 +202,13 @@ fn row_running_paused_to_stopped_when_over() {
         "running#1; stopped(done) tree left#1 [terminate#1]; stopped(done) tree",
     );
     check(
+        "open save freeze cancel gone",
+        "running#1; paused(inactivity) frozen#1; stopped(cancelled) tree left#1 [terminate#1]; \
+         stopped(cancelled) tree",
+    );
+    check(
         "open freeze cancel",
-        "running#1; paused(inactivity) frozen#1; stopped(cancelled) frozen#1",
+        "running#1; paused(inactivity) frozen#1; stopped(cancelled) disk#1 [kill-keep-disk#1]",
     );
     check(
         "open memory fail gone",

@@ -18,6 +18,7 @@ use super::{Blocked as B, Denial, Effect, Event as E, Failure, Plan, Policy, Sta
 use super::{Reason, Verb};
 use crate::attempt::{Attempt, Outcome};
 use crate::disposition::Disposition::{Deny, Ignore};
+use crate::planted::{self, Bug};
 use crate::time::Timestamp;
 
 /// States in which an attempt acts.
@@ -65,7 +66,8 @@ pub fn step(
     policy: &Policy,
 ) -> Step {
     let acting = attempt.filter(|a| task.state.attempt() == Some(a.number) && a.may_act());
-    if event.attempt().is_some() && event.attempt() != acting.map(|a| a.number) {
+    let stale = event.attempt().is_some() && event.attempt() != acting.map(|a| a.number);
+    if stale && !planted::is(Bug::FenceDropped) {
         return Deny(Denial::Fenced); // the fence first, once
     }
     let turn = Turn { task, acting, now, policy };
@@ -88,6 +90,7 @@ pub fn step(
         }
         (resting!(), E::Resume(facts)) => turn.queue(Verb::Resume, Plan::Same, facts, []),
         (waiting!() | acting!() | resting!(), E::Cancel) => turn.cancel(),
+        (S::Completed, E::Cancel) if planted::is(Bug::CompletionOverwritten) => turn.cancel(),
         (S::Cancelled, E::Cancel) => Ignore, // the same receipt again
 
         // The queue's moves, and what other tasks' ends do.
@@ -143,6 +146,9 @@ pub fn step(
         }
         (S::Blocked(B::Held { question, .. }), E::Succeed { .. } | E::Withdraw { .. }) => {
             turn.release(question, Outcome::Question)
+        }
+        (S::Blocked(B::Held { .. }), E::Fail { failure, .. }) if planted::is(Bug::QuestionLost) => {
+            turn.fail(Plan::Same, failure)
         }
         (S::Blocked(B::Held { question, .. }), E::Fail { failure, .. }) => {
             turn.release(question, failure.cause.outcome())

@@ -4,9 +4,10 @@ use belay_agent::{Agent, ConversationId, Launch};
 use belay_api::ATTEMPT_TOKEN;
 use belay_api::port::{Ending, Left, Port, Start};
 use belay_kernel::attempt::Phase;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::Plan;
 use belay_kernel::{Cause, QuestionId, Span};
-use belay_sandbox::{Error, Provider, Refusal};
+use belay_sandbox::{Error, Probe, Provider, Refusal};
 use tokio::sync::mpsc;
 
 use super::attempt::{Attempt, Halt};
@@ -24,12 +25,21 @@ const PREPARING: Span = Span::from_secs(20);
 /// Answers to held questions, as control hands them over.
 pub(super) type Answers = mpsc::Receiver<(QuestionId, String)>;
 
+/// What acting leaves behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// Nothing that lives.
+    Nothing,
+    /// The agent, frozen.
+    Frozen,
+}
+
 /// Acts until the attempt is over as far as this runner can tell, and says so.
 pub(super) async fn act<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     ticket: &Ticket,
     answers: Answers,
-) -> Result<(), Halt> {
+) -> Result<Leaves, Halt> {
     let failed = match steps(attempt, ticket, answers).await {
         Err(Halt::Failed(failed)) => failed,
         other => return other,
@@ -43,21 +53,25 @@ pub(super) async fn act<C: Port, P: Provider, W: Workspace>(
         conversation_lost: false,
         left: Left::default(),
     };
-    attempt.say(|| attempt.shared.port.end(attempt.assignment.who, ending.clone())).await
+    let port = &attempt.shared.port;
+    attempt.say(|| port.end(attempt.assignment.who, ending.clone())).await?;
+    Ok(Leaves::Nothing)
 }
 
 async fn steps<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     ticket: &Ticket,
     answers: Answers,
-) -> Result<(), Halt> {
+) -> Result<Leaves, Halt> {
     let assignment = attempt.assignment;
     let provider = attempt.provider()?;
     if matches!(assignment.phase, Phase::Publishing { .. }) {
-        return publish::go_on(attempt).await;
+        // What was frozen before a restart is found again by the step that freezes.
+        let leaves = if assignment.work.keep_alive { Leaves::Frozen } else { Leaves::Nothing };
+        return publish::go_on(attempt).await.map(|()| leaves);
     }
     if assignment.plan == Plan::Republish {
-        return publish::again(attempt).await;
+        return publish::again(attempt).await.map(|()| Leaves::Nothing);
     }
     let agent: Agent =
         assignment.work.agent.parse().map_err(|error: belay_agent::AgentError| {
@@ -83,7 +97,8 @@ async fn steps<C: Port, P: Provider, W: Workspace>(
     let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
     let run = follow::Run { agent, launch: &launch, secrets: &secrets };
     let ended = follow::live(attempt, &run, &planned.agent.stdin, ticket, answers).await?;
-    finish::finish(attempt, &tree, &secrets, ended).await
+    let leaves = if ended.end.is_none() { Leaves::Frozen } else { Leaves::Nothing };
+    finish::finish(attempt, &tree, &secrets, ended).await.map(|()| leaves)
 }
 
 /// Work from a sandbox that shows the person's files could be anything: it is not published.
@@ -176,6 +191,9 @@ async fn start<C: Port, P: Provider, W: Workspace>(
     planned: &Planned,
 ) -> Result<(), Halt> {
     let assignment = attempt.assignment;
+    if assignment.thaw.is_some() {
+        return thaw(attempt, ticket, provider, agent, decided).await;
+    }
     if attempt.files.is_started() || assignment.phase == Phase::Running {
         match provider.end(attempt.fence.sandbox).await {
             Ok(Some(_)) => return Ok(()),
@@ -195,13 +213,56 @@ async fn start<C: Port, P: Provider, W: Workspace>(
         let made = provider.prepare(&attempt.fence, &planned.sandbox, until);
         preparing(attempt, made).await?.map_err(|error| Halt::sandbox(&error))?;
     }
+    if planted::is(Bug::ExecutedBeforeCommit) {
+        let _ = provider.start(&attempt.fence, ticket.until().await).await;
+    }
+    may_start(attempt, agent, decided).await?;
+    match provider.start(&attempt.fence, ticket.until().await).await {
+        Ok(()) | Err(Error::Refused(Refusal::Ended { .. })) => Ok(()),
+        Err(error) => Err(Halt::sandbox(&error)),
+    }
+}
+
+/// Asks control whether the agent may act, and writes down that it may.
+async fn may_start<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    agent: Agent,
+    decided: &Decided,
+) -> Result<(), Halt> {
     let start = Start {
         token_hash: belay_api::token_hash(&decided.token),
         partial_output: agent.facts().partial_output,
     };
-    attempt.say(|| attempt.shared.port.start(assignment.who, start.clone())).await?;
-    attempt.files.set_started().map_err(|error| Halt::file(&error))?;
-    match provider.start(&attempt.fence, ticket.until().await).await {
+    attempt.say(|| attempt.shared.port.start(attempt.assignment.who, start.clone())).await?;
+    attempt.files.set_started().map_err(|error| Halt::file(&error))
+}
+
+/// Lets the agent that was kept go on, in the sandbox that it is frozen in. One that is gone is not
+/// made again here: the attempt ends before it began, and the next one begins with the tree.
+async fn thaw<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    ticket: &Ticket,
+    provider: &P,
+    agent: Agent,
+    decided: &Decided,
+) -> Result<(), Halt> {
+    let began = attempt.files.is_started() || attempt.assignment.phase == Phase::Running;
+    let patience = attempt.assignment.limits.health_probe;
+    match provider.probe(attempt.fence.sandbox, patience).await {
+        Probe::Healthy => {}
+        // Whatever it still said is read, and how it ended.
+        Probe::Gone if began => return Ok(()),
+        Probe::Gone => {
+            let why = "the sandbox that was kept is gone";
+            return Err(Halt::failed(Cause::Infrastructure, why));
+        }
+        Probe::Unknown { why } => return Err(Halt::failed(Cause::Infrastructure, why)),
+    }
+    if !began {
+        attempt.files.clear_words().map_err(|error| Halt::file(&error))?;
+    }
+    may_start(attempt, agent, decided).await?;
+    match provider.resume(&attempt.fence, ticket.until().await).await {
         Ok(()) | Err(Error::Refused(Refusal::Ended { .. })) => Ok(()),
         Err(error) => Err(Halt::sandbox(&error)),
     }

@@ -147,7 +147,8 @@ impl<'a, C: Port, P: Provider, W> Attempt<'a, C, P, W> {
 
     /// The id of a question of this attempt: the same whenever it is asked again.
     pub(crate) fn question_id(&self, key: &str, round: usize) -> QuestionId {
-        let who = self.assignment.who;
+        // What the agent asks is known by the attempt that its sandbox was made for.
+        let who = self.assignment.thaw.as_ref().map_or(self.assignment.who, |thaw| thaw.first);
         let name = format!("{}\n{}\n{round}\n{key}", who.task, who.attempt);
         let hash = blake3::hash(name.as_bytes());
         let mut bits = [0; 16];

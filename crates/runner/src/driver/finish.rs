@@ -55,7 +55,7 @@ pub(super) async fn finish<C: Port, P: Provider, W: Workspace>(
 /// Why the run is no success, if it is none.
 fn failure_of(ended: &Ended) -> Option<Failure> {
     let Judgement::Failed(failure) = &ended.judgement else { return None };
-    let end = &ended.end;
+    let Some(end) = &ended.end else { return Some(failure.clone()) };
     Some(match end.reason {
         EndReason::StartFailed => {
             Failure::new(Cause::Configuration, "the agent's program could not be executed")

@@ -8,16 +8,16 @@
 
 use std::collections::BTreeSet;
 
-use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn};
+use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn, TurnEnd};
 use belay_api::port::{Asked, Port};
-use belay_kernel::{Cause, QuestionId, Span};
+use belay_kernel::{Cause, QuestionId, Span, Timestamp};
 use belay_sandbox::{End, EndReason, Error, More, Output, Provider, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::act::Answers;
 use super::attempt::{Attempt, Halt, chain};
-use super::reading::Reading;
+use super::reading::{Place, Reading};
 use super::report::{Item, report};
 use crate::board::Ticket;
 use crate::journal::{Journal, What};
@@ -31,6 +31,8 @@ const READ: usize = 256 << 10;
 const AHEAD: usize = 64;
 /// How long one look at the output waits.
 const LOOK: Span = Span::from_secs(5);
+/// How long a look at the output of a frozen sandbox waits.
+const FROZEN: Span = Span::from_millis(100);
 /// How soon standard input that the agent did not take is tried again.
 const STDIN_RETRY: Span = Span::from_millis(100);
 /// How much standard input is written at a time.
@@ -48,9 +50,18 @@ pub(super) struct Run<'a> {
 /// How it ended.
 pub(super) struct Ended {
     pub(super) judgement: Judgement,
-    pub(super) end: End,
+    /// How the sandbox ended; nothing if it is frozen.
+    pub(super) end: Option<End>,
+    /// How much the attempt printed.
+    pub(super) printed: u64,
     /// What the sandbox lost of its output.
     pub(super) missing: Vec<(u64, u64)>,
+}
+
+/// Where the attempt's output is in that of its sandbox, from `durable` on.
+fn place<C: Port, P: Provider, W>(attempt: &Attempt<'_, C, P, W>, durable: u64) -> Place {
+    let before = attempt.assignment.thaw.as_ref().map_or(0, |thaw| thaw.printed);
+    Place { before, durable }
 }
 
 /// Follows an agent to its end, and speaks with it.
@@ -64,14 +75,19 @@ pub(super) async fn live<C: Port, P: Provider, W: Workspace>(
     let mut from = attempt.assignment.acknowledged;
     loop {
         let journal = Journal::open(&attempt.files.journal()).map_err(|e| Halt::file(&e))?;
-        let reading = Reading::new(run.agent, run.launch, run.secrets, from, journal.answers());
+        let place = place(attempt, from);
+        let reading = Reading::new(run.agent, run.launch, run.secrets, place, journal.told());
         let (items, reported) = mpsc::channel(AHEAD);
+        let provider = attempt.provider()?;
+        let work = &attempt.assignment.work;
+        let stays = work.keep_alive && run.agent.takes_turns() && provider.capabilities().pause;
         let follow = Follow {
             attempt,
-            provider: attempt.provider()?,
+            provider,
             reading,
             items,
-            talk: Some(Talk::new(journal, stdin, ticket)?),
+            talk: Some(Talk::new(journal, stdin, ticket, stays)?),
+            frozen: false,
             errors: 0,
         };
         let both = async {
@@ -89,18 +105,20 @@ pub(super) async fn live<C: Port, P: Provider, W: Workspace>(
     }
 }
 
-/// Reads the output of a sandbox that ended, and reports what is not durable yet.
+/// Reads the output of a sandbox that ended or is frozen, and reports what is not durable yet.
 pub(super) async fn drain<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,
     run: &Run<'_>,
+    frozen: bool,
 ) -> Result<Ended, Halt> {
     let mut from = attempt.assignment.acknowledged;
     loop {
         let journal = Journal::open(&attempt.files.journal()).map_err(|e| Halt::file(&e))?;
-        let reading = Reading::new(run.agent, run.launch, run.secrets, from, journal.answers());
+        let place = place(attempt, from);
+        let reading = Reading::new(run.agent, run.launch, run.secrets, place, journal.told());
         let (items, reported) = mpsc::channel(AHEAD);
         let provider = attempt.provider()?;
-        let follow = Follow { attempt, provider, reading, items, talk: None, errors: 0 };
+        let follow = Follow { attempt, provider, reading, items, talk: None, frozen, errors: 0 };
         let both = async {
             tokio::try_join!(biased; follow.run(None), report(attempt, from, reported, None))
         };
@@ -122,12 +140,19 @@ struct Talk<'a> {
     closed: bool,
     quiet_since: Instant,
     stopped: bool,
+    /// Whether the agent is frozen when its turn has ended well, instead of being ended.
+    stays: bool,
     asked: BTreeSet<QuestionId>,
     waiting: Vec<(QuestionId, String)>,
 }
 
 impl<'a> Talk<'a> {
-    fn new(mut journal: Journal, stdin: &Stdin, ticket: &'a Ticket) -> Result<Self, Halt> {
+    fn new(
+        mut journal: Journal,
+        stdin: &Stdin,
+        ticket: &'a Ticket,
+        stays: bool,
+    ) -> Result<Self, Halt> {
         let (bytes, whole) = match stdin {
             Stdin::Whole(bytes) => (bytes, true),
             Stdin::Open(bytes) => (bytes, false),
@@ -143,6 +168,7 @@ impl<'a> Talk<'a> {
             closed: false,
             quiet_since: Instant::now(),
             stopped: false,
+            stays,
             asked: BTreeSet::new(),
             waiting: Vec::new(),
         })
@@ -157,13 +183,19 @@ struct Follow<'a, 'b, C, P, W> {
     items: mpsc::Sender<Item>,
     /// Nothing if the sandbox has ended and is only read.
     talk: Option<Talk<'a>>,
+    /// Whether the sandbox is frozen: it prints nothing more, and does not end.
+    frozen: bool,
     errors: u32,
 }
 
 impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
     async fn run(mut self, mut answers: Option<&mut Answers>) -> Result<Ended, Halt> {
         loop {
-            let wait = self.tend().await?;
+            let wait = match self.tend().await? {
+                // What was printed before the freeze is there in a moment.
+                _ if self.frozen => FROZEN,
+                wait => wait,
+            };
             let sandbox = self.attempt.fence.sandbox;
             let look = self.provider.attach(sandbox, self.reading.taken, READ, wait);
             tokio::select! {
@@ -215,13 +247,20 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
                 hand(&self.items, item).await?;
             }
         }
-        let Some(end) = output.end else { return Ok(None) };
-        let (judgement, items) = self.reading.finish(end.at, exit_of(&end), end.output_bytes);
+        let (at, exit, printed) = match &output.end {
+            Some(end) => (end.at, exit_of(end), end.output_bytes),
+            None if self.frozen && output.chunks.is_empty() => {
+                (Timestamp::EPOCH, Exit::Ended, self.reading.taken)
+            }
+            None => return Ok(None),
+        };
+        let (judgement, items) = self.reading.finish(at, exit, printed);
         for item in items {
             hand(&self.items, item).await?;
         }
-        let missing = std::mem::take(&mut self.reading.missing);
-        Ok(Some(Ended { judgement, end, missing }))
+        let before = place(self.attempt, 0).before;
+        let (printed, missing) = (printed.saturating_sub(before), self.reading.missing());
+        Ok(Some(Ended { judgement, end: output.end, printed, missing }))
     }
 
     /// Does what is to be done between two looks, and says how long the next one may wait.
@@ -239,6 +278,7 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
         talk.ticket.status(self.reading.status());
         let mut items = Vec::new();
         if self.reading.is_caught_up() {
+            go_on(self.attempt, &mut self.reading, talk)?;
             hand_answers(self.attempt, &mut self.reading, talk, &mut items)?;
             ask_held(self.attempt, &self.reading, talk, &mut items);
         }
@@ -254,7 +294,12 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
     async fn write_stdin(&mut self) -> Span {
         let Some(talk) = &mut self.talk else { return LOOK };
         let rest = &talk.journal.stdin()[talk.written..];
-        let ends = talk.whole || matches!(self.reading.reader.turn(), Turn::Ended(_));
+        let ends = talk.whole
+            || match self.reading.reader.turn() {
+                Turn::Ended(TurnEnd::Succeeded) => !talk.stays,
+                Turn::Ended(TurnEnd::Failed(_)) => true,
+                Turn::Waiting | Turn::Open => false,
+            };
         if talk.closed || (rest.is_empty() && !ends) {
             return LOOK;
         }
@@ -283,7 +328,8 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
     /// still be.
     async fn end_when_quiet(&mut self) -> Span {
         let Some(talk) = &mut self.talk else { return LOOK };
-        if talk.stopped || !matches!(self.reading.reader.turn(), Turn::Ended(_)) {
+        let Turn::Ended(end) = self.reading.reader.turn() else { return LOOK };
+        if talk.stopped || self.frozen {
             return LOOK;
         }
         let limits = &self.attempt.assignment.limits;
@@ -292,6 +338,19 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
         if !left.is_zero() {
             let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             return LOOK.min(Span::from_millis(ms.max(1)));
+        }
+        if talk.stays && *end == TurnEnd::Succeeded {
+            match self.provider.pause(&self.attempt.fence).await {
+                Ok(()) => {
+                    self.frozen = true;
+                    return LOOK;
+                }
+                Err(error) => {
+                    let who = self.attempt.assignment.who;
+                    tracing::warn!(?who, error = chain(&error), "it cannot stay");
+                    talk.stays = false;
+                }
+            }
         }
         match self.provider.stop(&self.attempt.fence, limits.stop_grace).await {
             Ok(_) => talk.stopped = true,
@@ -318,6 +377,42 @@ async fn next_answer(answers: Option<&mut Answers>) -> Option<(QuestionId, Strin
         },
         None => std::future::pending().await,
     }
+}
+
+/// Goes on in a sandbox that was frozen, once: what the agent still asks is answered, and otherwise
+/// another turn begins.
+fn go_on<C: Port, P: Provider, W>(
+    attempt: &Attempt<'_, C, P, W>,
+    reading: &mut Reading,
+    talk: &mut Talk<'_>,
+) -> Result<(), Halt> {
+    let (assignment, who) = (attempt.assignment, attempt.assignment.who);
+    let Some(thaw) = assignment.thaw.as_ref().filter(|_| !talk.journal.has_turn_of(who)) else {
+        return Ok(());
+    };
+    let is_held = |id: &QuestionId| {
+        reading.reader.questions().any(|question| {
+            let round = talk.journal.refused(&question.key);
+            attempt.question_id(&question.key.to_string(), round) == *id
+        })
+    };
+    let answers: Vec<_> = thaw.answers.iter().filter(|(id, _)| is_held(id)).cloned().collect();
+    let at = reading.reader.taken();
+    if !answers.is_empty() {
+        talk.waiting.extend(answers);
+        let turn = What::Turn { who, prompt: None };
+        // It is recorded after the answers are: without it they are given again.
+        hand_answers(attempt, reading, talk, &mut Vec::new())?;
+        return talk.journal.add(turn, at, &[]).map_err(|error| Halt::file(&error));
+    }
+    let prompt = assignment.prompt.next.clone();
+    let Some(bytes) = reading.reader.next_turn(&prompt) else {
+        let why = "the agent that was kept takes no further turn";
+        return Err(Halt::failed(Cause::Infrastructure, why));
+    };
+    let turn = What::Turn { who, prompt: Some(prompt) };
+    talk.quiet_since = Instant::now();
+    talk.journal.add(turn, at, &bytes).map_err(|error| Halt::file(&error))
 }
 
 /// Hands the answers that came to the reader, and to the journal for the agent. An answer that the

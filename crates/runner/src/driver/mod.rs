@@ -22,11 +22,13 @@ use std::sync::Arc;
 
 use belay_api::port::{Assignment, Port};
 use belay_kernel::attempt::Phase;
+use belay_kernel::publish::Publish;
 use belay_kernel::{QuestionId, Span};
-use belay_sandbox::Provider;
+use belay_sandbox::{Moment, Provider};
 use tokio::sync::mpsc;
 
-use crate::shared::{Shared, sleep};
+use crate::board::Standing;
+use crate::shared::{Shared, duration, sleep};
 use crate::workspace::Workspace;
 use attempt::{Attempt, Halt};
 
@@ -53,10 +55,11 @@ pub(crate) async fn drive<C: Port, P: Provider, W: Workspace>(
     shared: Arc<Shared<C, P, W>>,
     mut assignment: Assignment,
     mut orders: mpsc::Receiver<Order>,
+    until: Option<Moment>,
 ) {
     match assignment.phase {
         Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
-            match act_until_told(&shared, &assignment, &mut orders).await {
+            match act_until_told(&shared, &assignment, &mut orders, until).await {
                 Some(told) => assignment = *told,
                 None => return,
             }
@@ -90,11 +93,14 @@ async fn act_until_told<C: Port, P: Provider, W: Workspace>(
     shared: &Arc<Shared<C, P, W>>,
     assignment: &Assignment,
     orders: &mut mpsc::Receiver<Order>,
+    until: Option<Moment>,
 ) -> Option<Box<Assignment>> {
     let attempt = Attempt::new(shared, assignment);
     let (hand, answers) = mpsc::channel(16);
     {
-        let ticket = shared.board.enter(assignment.who, attempt.fence, &assignment.work.provider);
+        let standing = until.map_or(Standing::Unknown, Standing::Until);
+        let provider = &assignment.work.provider;
+        let ticket = shared.board.enter(assignment.who, attempt.fence, provider, standing);
         let acting = act::act(&attempt, &ticket, answers);
         tokio::pin!(acting);
         let halt = loop {
@@ -102,25 +108,67 @@ async fn act_until_told<C: Port, P: Provider, W: Workspace>(
                 biased;
                 () = ticket.fenced() => break Some(Halt::Fenced),
                 order = orders.recv() => match order? {
+                    Order::End(told) if matches!(told.publish, Publish::Open(_)) => {
+                        await_push(shared, &told, acting).await;
+                        return None;
+                    }
                     Order::End(told) => return Some(told),
                     Order::Answer { question, text } => {
                         // One that finds no room is told again.
                         let _ = hand.try_send((question, text));
                     }
                 },
-                done = &mut acting => break done.err(),
+                done = &mut acting => match done {
+                    Ok(act::Leaves::Frozen) => break None,
+                    Ok(act::Leaves::Nothing) => return killed_and_told(&attempt, orders).await,
+                    Err(halt) => break Some(halt),
+                },
             }
         };
+        if halt.is_none() {
+            return told_in_time(orders).await;
+        }
         if let Some(halt) = halt {
             tracing::info!(who = ?assignment.who, %halt, "an attempt may not act any more");
         }
     }
-    // Whatever is left of it is killed, also where control could not be told how it ended.
+    killed_and_told(&attempt, orders).await
+}
+
+/// Kills whatever is left, also where control could not be told how it ended, and waits for what
+/// follows.
+async fn killed_and_told<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    orders: &mut mpsc::Receiver<Order>,
+) -> Option<Box<Assignment>> {
     attempt.kill_now().await;
+    told_in_time(orders).await
+}
+
+/// Waits to be told what follows, for a while.
+async fn told_in_time(orders: &mut mpsc::Receiver<Order>) -> Option<Box<Assignment>> {
     tokio::select! {
         biased;
         told = ended(orders) => told,
         () = sleep(PATIENCE) => None,
+    }
+}
+
+/// Ends an attempt whose push is under way, and waits for the remote's own answer to it. A push
+/// that is cut off may still land, and only a second push makes that impossible, which a remote may
+/// refuse; one that was answered is known. What is not answered in time is settled by whoever is
+/// told to.
+async fn await_push<C: Port, P: Provider, W: Workspace>(
+    shared: &Arc<Shared<C, P, W>>,
+    told: &Assignment,
+    pushing: impl Future<Output = Result<act::Leaves, Halt>>,
+) {
+    let limit = told.limits.publish.plus(told.limits.renewal_retry);
+    let ending = Attempt::new(shared, told);
+    let pushed = tokio::time::timeout(duration(limit), pushing);
+    let (pushed, ()) = tokio::join!(pushed, terminate::terminate(&ending));
+    if !matches!(pushed, Ok(Ok(_))) {
+        tracing::info!(who = ?told.who, "a push is not answered yet");
     }
 }
 

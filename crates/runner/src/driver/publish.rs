@@ -1,6 +1,7 @@
 //! Publishing: the gate, the push, and finding out what became of it.
 
 use belay_api::port::{Left, Port};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::publish::{CommitId, Push, PushOutcome, Remote, Settling, settle};
 use belay_kernel::{Cause, Span};
 use belay_sandbox::Provider;
@@ -12,7 +13,7 @@ use crate::launch::tree_request;
 use crate::mask::Secrets;
 use crate::publish::Said;
 use crate::shared::Backoff;
-use crate::workspace::{Tree, Workspace};
+use crate::workspace::{Tree, TreeError, Workspace};
 use belay_api::token_hash;
 
 /// How often the remote is asked for X before the attempt is given up.
@@ -28,6 +29,9 @@ pub(super) async fn publish<C: Port, P: Provider, W: Workspace>(
     let expected = look(attempt, tree).await?;
     let push = Push { commit, expected };
     let (port, who) = (&attempt.shared.port, attempt.assignment.who);
+    if planted::is(Bug::PushBeforeGate) {
+        send(attempt, tree, push).await;
+    }
     match attempt.say(|| port.open_publish(who, push)).await {
         Err(Halt::Refused(why)) => return Err(Halt::failed(Cause::PublishFailed, why)),
         opened => opened?,
@@ -158,22 +162,41 @@ async fn find_out<C: Port, P: Provider, W: Workspace>(
     push: Push,
 ) -> PushOutcome {
     let workspace = &attempt.shared.workspace;
-    let mut backoff = Backoff::new(Span::from_secs(2), Span::from_secs(30));
-    let mut fenced = false;
+    let mut backoff = Backoff::new(Span::from_secs(2), Span::from_secs(60));
+    let mut fence = None;
     loop {
-        match settle(push, workspace.remote_of(tree, push).await) {
-            Settling::Settled(outcome) => return outcome,
-            Settling::FencePush { .. } if !fenced => {
-                if let Err(error) = workspace.fence(tree, push).await {
-                    tracing::warn!(who = ?attempt.assignment.who, error = chain(&error), "fence");
-                }
+        let blocked = match (settle(push, workspace.remote_of(tree, push).await), fence.take()) {
+            (Settling::Settled(outcome), _) => return outcome,
+            (Settling::FencePush { .. }, _) if planted::is(Bug::NotPushedWithoutFence) => {
+                return PushOutcome::NotPushed;
+            }
+            (Settling::FencePush { .. }, None) => {
                 // The next look follows at once; a fence that did not hold waits.
-                fenced = true;
+                fence = Some(workspace.fence(tree, push).await);
                 continue;
             }
-            Settling::FencePush { .. } => fenced = false,
-            Settling::LookAgain => {}
-        }
+            (Settling::FencePush { .. }, Some(tried)) => unfenced(tree, &tried),
+            (Settling::LookAgain, _) => "the remote does not answer".to_owned(),
+        };
+        tracing::warn!(who = ?attempt.assignment.who, blocked, "a push is not settled");
+        let (port, who) = (&attempt.shared.port, attempt.assignment.who);
+        // Only said to be shown: nobody waits for it, and the next round says it again.
+        let _ = port.unsettled(who, blocked).await;
         backoff.wait().await;
     }
+}
+
+/// Why the branch could not be moved away from where the push expects it, and what helps.
+fn unfenced(tree: &Tree, tried: &Result<Said, TreeError>) -> String {
+    let why = match tried {
+        Ok(Said::Refused) => "the remote refuses that".to_owned(),
+        Ok(Said::Landed | Said::Nothing) => "the remote does not say whether it did".to_owned(),
+        Err(error) => chain(error),
+    };
+    format!(
+        "the push was cut off and may still land; to make sure that it does not, the branch `{}` \
+         has to move, and {why}. Let the remote take one push to that branch, or move the branch \
+         there yourself; it is tried again every minute",
+        tree.branch
+    )
 }

@@ -6,12 +6,21 @@
 
 use belay_agent::{Agent, Drift, Exit, Judgement, Launch, Observation, Reader, Turn};
 use belay_api::port::Seen;
-use belay_kernel::{HeartbeatStatus, Timestamp};
+use belay_kernel::{HeartbeatStatus, Timestamp, Usage};
 use belay_sandbox::{Chunk, Stream};
 
 use super::report::Item;
 use crate::journal::{Entry, What};
 use crate::mask::{Masker, Secrets};
+
+/// Where an attempt's output is in that of its sandbox.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// What the sandbox had printed before.
+    pub(super) before: u64,
+    /// How much of the attempt's own is durable.
+    pub(super) durable: u64,
+}
 
 /// Where the reading of one attempt's output stands.
 pub(super) struct Reading {
@@ -19,6 +28,10 @@ pub(super) struct Reading {
     pub(super) reader: Reader,
     masker: Masker,
     pub(super) secrets: Secrets,
+    /// What the sandbox had printed before this attempt went on in it.
+    before: u64,
+    /// What had been used by then.
+    used_before: Option<Usage>,
     /// What is durable already and therefore not handed on.
     acknowledged: u64,
     /// How many bytes of both streams were taken.
@@ -26,10 +39,10 @@ pub(super) struct Reading {
     /// How many of them the masker gave back.
     given: u64,
     /// Ranges that the sandbox lost.
-    pub(super) missing: Vec<(u64, u64)>,
-    /// Answers that are applied again at their place.
+    missing: Vec<(u64, u64)>,
+    /// Answers and turns that are applied again at their place.
     replay: std::vec::IntoIter<Entry>,
-    next_answer: Option<Entry>,
+    next_told: Option<Entry>,
     /// What the reader wants to be written.
     pub(super) writes: Vec<belay_agent::Write>,
 }
@@ -39,24 +52,34 @@ impl Reading {
         agent: Agent,
         launch: &Launch,
         secrets: &Secrets,
-        acknowledged: u64,
-        answers: Vec<Entry>,
+        place: Place,
+        told: Vec<Entry>,
     ) -> Self {
-        let mut replay = answers.into_iter();
-        let next_answer = replay.next();
+        let mut replay = told.into_iter();
+        let next_told = replay.next();
         Self {
             agent,
             reader: agent.reader(launch),
             masker: Masker::new(secrets.clone()),
             secrets: secrets.clone(),
-            acknowledged,
+            before: place.before,
+            used_before: None,
+            acknowledged: place.before + place.durable,
             taken: 0,
             given: 0,
             missing: Vec::new(),
             replay,
-            next_answer,
+            next_told,
             writes: Vec::new(),
         }
+    }
+
+    /// The ranges of the attempt's own output that the sandbox lost.
+    pub(super) fn missing(&self) -> Vec<(u64, u64)> {
+        let own = |(from, to): &(u64, u64)| {
+            (from.saturating_sub(self.before), to.saturating_sub(self.before))
+        };
+        self.missing.iter().map(own).filter(|(from, to)| from < to).collect()
     }
 
     /// Whether everything that is durable was read again.
@@ -77,6 +100,9 @@ impl Reading {
     /// that what follows keeps its place.
     pub(super) fn take(&mut self, chunk: &Chunk) -> Vec<Item> {
         let mut items = Vec::new();
+        if self.used_before.is_none() && self.taken >= self.before {
+            self.used_before = Some(self.reader.usage());
+        }
         while chunk.offset > self.taken {
             let lost = (chunk.offset - self.taken).min(1 << 20);
             let end = self.taken + lost;
@@ -99,6 +125,9 @@ impl Reading {
                 *at = self.taken + at.saturating_sub(before);
             }
             seen.retain(|(at, _)| *at > self.acknowledged);
+            for (at, _) in &mut seen {
+                *at -= self.before;
+            }
         }
         self.taken += bytes.len() as u64;
         let masked = self.masker.push(bytes);
@@ -110,7 +139,7 @@ impl Reading {
     fn push(&mut self, at: Timestamp, bytes: &[u8], seen: &mut Vec<(u64, Seen)>) {
         let mut rest = bytes;
         let mut found = Vec::new();
-        while let Some(entry) = &self.next_answer {
+        while let Some(entry) = &self.next_told {
             let before = usize::try_from(entry.at.saturating_sub(self.reader.taken()));
             let Some((first, after)) = before.ok().and_then(|count| rest.split_at_checked(count))
             else {
@@ -118,11 +147,16 @@ impl Reading {
             };
             self.reader.push(at, first, &mut found);
             rest = after;
-            if let What::Answer { key, text } = &entry.what {
-                // The bytes are in the journal; only the reader has to know.
-                let _ = self.reader.answer(key, text);
+            // The bytes are in the journal; only the reader has to know.
+            match &entry.what {
+                What::Answer { key, text } => drop(self.reader.answer(key, text)),
+                What::Turn { prompt: Some(prompt), .. } => drop(self.reader.next_turn(prompt)),
+                What::Turn { prompt: None, .. }
+                | What::Initial
+                | What::Write(_)
+                | What::Refused { .. } => {}
             }
-            self.next_answer = self.replay.next();
+            self.next_told = self.replay.next();
         }
         self.reader.push(at, rest, &mut found);
         self.note(found, seen);
@@ -143,7 +177,7 @@ impl Reading {
         let mut seen = Vec::new();
         self.note(found, &mut seen);
         for (at, _) in &mut seen {
-            *at = self.taken;
+            *at = self.taken.saturating_sub(self.before);
         }
         let masked = self.masker.finish();
         // What was seen at the very end has no bytes of its own, so it may be told twice.
@@ -170,7 +204,9 @@ impl Reading {
                     Seen::Event { kind: event.kind, detail }
                 }
                 Observation::Conversation(id) => Seen::Conversation(id.as_str().into()),
-                Observation::Usage(usage) => Seen::Usage(usage),
+                Observation::Usage(usage) => {
+                    Seen::Usage(usage.since(self.used_before.unwrap_or_default()))
+                }
                 Observation::ToolOpened { id, .. } => {
                     Seen::ToolOpened { id: self.secrets.text(&id) }
                 }

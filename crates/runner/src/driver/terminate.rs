@@ -1,8 +1,10 @@
 //! The termination sequence, as its runner does it: each step until it is done, then what control
 //! says is next.
 
+use belay_agent::Agent;
 use belay_api::port::{Found, Port, PortError, Stepped};
 use belay_kernel::Span;
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_sandbox::{Error, Provider, Refusal};
@@ -84,15 +86,13 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
     let Ok(provider) = attempt.provider() else { return Ok((Went::Impossible, Found::Nothing)) };
     let fence = &attempt.fence;
     Ok(match step {
-        Step::Freeze => match provider.pause(fence).await {
-            Ok(()) => (Went::Done, Found::Nothing),
-            // What cannot be frozen, or is gone, is read as it is.
-            Err(Error::Refused(_)) => (Went::Impossible, Found::Nothing),
-            Err(error) => failed(attempt, step, &error),
-        },
+        Step::Freeze => freeze(attempt, provider).await,
         Step::Kill => match provider.stop(fence, attempt.assignment.limits.stop_grace).await {
             Ok(receipt) => {
                 let processes = u32::try_from(receipt.killed_count).unwrap_or(u32::MAX);
+                if planted::is(Bug::DestroyedBeforeSaved) {
+                    let _ = provider.destroy(fence).await;
+                }
                 (Went::Done, Found::Dead { processes })
             }
             Err(error) => match ended_already(attempt, provider, &error).await {
@@ -112,6 +112,31 @@ async fn perform<C: Port, P: Provider, W: Workspace>(
         },
         Step::Settle | Step::Tell | Step::Done => (Went::Done, Found::Nothing),
     })
+}
+
+/// Freezes an agent that can go on later; any other is ended instead.
+async fn freeze<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    provider: &P,
+) -> (Went, Found) {
+    if !can_stay(attempt, provider).await {
+        return (Went::Impossible, Found::Nothing);
+    }
+    match provider.pause(&attempt.fence).await {
+        Ok(()) => (Went::Done, Found::Nothing),
+        Err(Error::Refused(_)) => (Went::Impossible, Found::Nothing),
+        Err(error) => failed(attempt, Step::Freeze, &error),
+    }
+}
+
+/// Whether an agent can be frozen and go on later: it has not ended, and takes further turns.
+async fn can_stay<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    provider: &P,
+) -> bool {
+    let agent = attempt.assignment.work.agent.parse::<Agent>();
+    let lives = matches!(provider.end(attempt.fence.sandbox).await, Ok(None));
+    lives && attempt.files.is_started() && agent.is_ok_and(Agent::takes_turns)
 }
 
 /// How many processes were killed of a sandbox that is over, although a newer attempt of its
@@ -145,7 +170,11 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
 ) -> Result<(Went, Found), Over> {
     let assignment = attempt.assignment;
     let nothing = Ok((Went::Done, Found::Nothing));
+    if planted::is(Bug::TranscriptSealedEarly) {
+        return nothing;
+    }
     let Some((agent, launch, decided)) = found_again(attempt) else { return nothing };
+    let frozen = matches!(provider.end(attempt.fence.sandbox).await, Ok(None));
     match provider.end(attempt.fence.sandbox).await {
         Err(Error::Refused(Refusal::NotFound { .. })) if !attempt.files.is_started() => {
             return nothing;
@@ -158,10 +187,10 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
     }
     let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
     let run = follow::Run { agent, launch: &launch, secrets: &secrets };
-    match follow::drain(attempt, &run).await {
+    match follow::drain(attempt, &run, frozen).await {
         Ok(ended) if ended.missing.is_empty() => nothing,
         Ok(ended) => {
-            let length = ended.end.output_bytes;
+            let length = ended.printed;
             let seal = TranscriptSeal { length, hash: String::new(), missing: ended.missing };
             Ok((Went::Done, Found::Transcript(seal)))
         }
@@ -183,7 +212,8 @@ async fn save_tree<C: Port, P: Provider, W: Workspace>(
 ) -> (Went, Found) {
     let (workspace, who) = (&attempt.shared.workspace, attempt.assignment.who);
     let saved = async {
-        let Some(tree) = workspace.find(attempt.assignment.session).await? else {
+        let found = workspace.find(attempt.assignment.session).await?;
+        let Some(tree) = found.filter(|_| !planted::is(Bug::KeptTreeDropped)) else {
             return Ok(None);
         };
         let since = attempt.assignment.kept;

@@ -11,7 +11,7 @@ use belay_api::port::{
 use belay_kernel::attempt::{Outcome, Phase};
 use belay_kernel::publish::{Publish, Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination};
-use belay_kernel::{HeartbeatStatus, QuestionId, RunnerId, Span, Timestamp};
+use belay_kernel::{HeartbeatStatus, QuestionId, RunnerId, SessionId, Span, Timestamp};
 use tokio::sync::Notify;
 
 /// What control knows of one attempt.
@@ -57,6 +57,8 @@ struct State {
     rows: BTreeMap<Who, Row>,
     fenced: BTreeSet<Who>,
     unavailable: bool,
+    /// Sessions of which nothing is to be left.
+    forget: Vec<SessionId>,
     /// Calls whose next answer is lost, after they were done.
     lost: BTreeSet<&'static str>,
     calls: Vec<String>,
@@ -103,6 +105,16 @@ impl Control {
     /// Forgets what is behind so much of a transcript.
     pub(crate) fn cut(&self, who: Who, length: usize) {
         self.state().rows.get_mut(&who).unwrap().transcript.truncate(length);
+    }
+
+    pub(crate) fn forget(&self, session: SessionId) {
+        self.state().forget.push(session);
+        self.told.notify_waiters();
+    }
+
+    /// Whether nothing is left to be forgotten.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.state().forget.is_empty()
     }
 
     pub(crate) fn set_unavailable(&self, unavailable: bool) {
@@ -166,6 +178,7 @@ impl Control {
                 duties.push(Duty::Answer { who: *who, question, text });
             }
         }
+        duties.extend(state.forget.iter().map(|session| Duty::Forget { session: *session }));
         if !state.queue.is_empty() {
             duties.push(Duty::Claim { role: "default".into() });
         }
@@ -314,6 +327,17 @@ impl Port for Control {
                 PushOutcome::Pushed => Outcome::Succeeded,
                 PushOutcome::NotPushed => Outcome::Failed,
             });
+            Ok(())
+        })
+    }
+
+    async fn unsettled(&self, _: Who, _: String) -> Result<(), PortError> {
+        self.call("unsettled", |_| Ok(()))
+    }
+
+    async fn forgot(&self, _: RunnerId, session: SessionId) -> Result<(), PortError> {
+        self.call("forgot", |state| {
+            state.forget.retain(|one| *one != session);
             Ok(())
         })
     }

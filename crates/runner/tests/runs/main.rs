@@ -73,6 +73,32 @@ async fn work_is_run_reported_kept_and_published() {
     assert_eq!(marked(assignment.sandbox), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn a_session_that_is_to_be_forgotten_leaves_nothing_but_kept_work() {
+    let world = World::new();
+    let assignment = world.assignment("echo half > half.txt; exit 1");
+    let row = world.run(assignment.clone()).await;
+    let session = assignment.session.to_string();
+    let places = [format!("runner/git/trees/{session}"), format!("runner/runs/sessions/{session}")];
+    for place in &places {
+        assert!(world.path(place).is_dir(), "{place}");
+    }
+    let runner = world.runner();
+    world.control.forget(assignment.session);
+    eventually("it is forgotten", || world.control.has_forgotten()).await;
+    runner.abort();
+    for place in &places {
+        assert!(!world.path(place).exists(), "{place}");
+    }
+    let left = std::fs::read_dir(world.path("runner/git/trees")).unwrap().flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let mirror = std::fs::read_dir(world.path("runner/git/mirrors")).unwrap().flatten().next();
+    let refs = git(&mirror.unwrap().path(), &["for-each-ref", "--format=%(refname) %(objectname)"]);
+    let (commit, _) = kept(&row);
+    assert!(refs.contains(&commit) && !refs.contains("refs/belay/base/"), "{refs}");
+}
+
 const COUNT: &str = "i=0; while [ $i -lt 150 ]; do echo \"line $i of $$\"; echo \"error $i\" >&2; \
                      i=$((i+1)); sleep 0.01; done; sleep 0.3";
 
@@ -424,7 +450,9 @@ async fn an_agent_whose_sandbox_is_lost_is_not_run_a_second_time() {
 
 #[tokio::test]
 async fn a_stop_that_finds_a_push_under_way_makes_sure_that_it_never_lands() {
-    let world = World::new();
+    let mut world = World::new();
+    // So long the remote's own answer is waited for.
+    world.limits.publish = Span::from_secs(1);
     let remote = world.path("remote.git");
     git(&world.path(""), &["clone", "--quiet", "--bare", "base", "remote.git"]);
     let (first, gate) = (world.path("first"), world.path("gate"));

@@ -1,10 +1,15 @@
 //! The routes, by resource. Adding one is a line in its resource's table, and a handler.
 
+mod attempt;
+mod attempts;
 mod node;
 mod reading;
+mod sandboxes;
 mod short;
 mod tasks;
+mod tokens;
 mod verbs;
+mod watch;
 
 use axum::Router;
 use axum::extract::Extension;
@@ -27,7 +32,13 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     tasks::routes(&mut table);
     verbs::routes(&mut table);
     reading::routes(&mut table);
+    attempt::routes(&mut table);
+    crate::mcp::routes(&mut table);
+    attempts::routes(&mut table);
+    sandboxes::routes(&mut table);
+    tokens::routes(&mut table);
     short::routes(&mut table);
+    watch::routes(&mut table);
     table
 }
 

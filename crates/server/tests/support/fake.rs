@@ -9,16 +9,20 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Backup, Code, Comment, Continue, Events, Health, ListTasks, NewTask,
-    Principal, Problem, QuestionView, Ready, ReceiptView, Resume, Scope, Stopping, TaskPage,
-    TaskSummary, TaskView, TranscriptPiece, WhyView,
+    Accept, Answer, Ask, Asking, Backup, Code, Comment, Continue, Events, Health, ListSandboxes,
+    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
+    QuestionView, Ready, ReceiptView, Resume, SandboxPage, SandboxView, Scope, Stopping,
+    Submission, TaskPage, TaskSummary, TaskView, TokenPage, TokenView, TranscriptPiece,
+    VerdictView, WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
 use belay_kernel::task::{Blocked, Plan, Reason, Review, State};
 use belay_kernel::why::{LivePath, Why};
-use belay_kernel::{AttemptNumber, Epoch, Money, QuestionId, TaskId, Timestamp};
-use belay_server::Service;
+use belay_kernel::{
+    AttemptNumber, Epoch, Money, QuestionId, SandboxId, TaskId, Timestamp, TokenId,
+};
+use belay_server::{Service, Watched};
 
 type Answered<T> = Result<T, Problem>;
 
@@ -39,6 +43,7 @@ struct Script {
     refusal: Option<Problem>,
     command: Vec<String>,
     made: Option<NewTask>,
+    answer: Option<String>,
     /// Repository, base and branch.
     tree: Option<[String; 3]>,
 }
@@ -58,6 +63,7 @@ impl Fake {
             refusal: None,
             command: Vec::new(),
             made: None,
+            answer: None,
             tree: None,
         };
         Self(Arc::new(Mutex::new(script)))
@@ -83,6 +89,11 @@ impl Fake {
         let tree = [repository, base, branch].map(str::to_owned);
         self.with(|script| script.tree = Some(tree));
         self
+    }
+
+    /// The person answers the agent's question.
+    pub(crate) fn answers(&self, text: &str) {
+        self.with(|script| script.answer = Some(text.to_owned()));
     }
 
     /// What was asked, in order.
@@ -144,7 +155,10 @@ fn view(script: &Script) -> TaskView {
             tokens: 0,
         },
         detail: state,
-        failure: None,
+        failure: match state {
+            State::Failed(failure) => Some(failure),
+            _ => None,
+        },
         sentence: format!("It is {}.", state.name()),
         verbs: state.verbs().to_vec(),
         prompt: String::new(),
@@ -164,6 +178,7 @@ fn view(script: &Script) -> TaskView {
         after: Vec::new(),
         questions: if state == ASKING { vec![question] } else { Vec::new() },
         summary_text: None,
+        progress: None,
         revision: 1,
     }
 }
@@ -190,8 +205,23 @@ fn receipt() -> ReceiptView {
     }
 }
 
+fn token_view(name: String, scope: Scope, created_by: String) -> TokenView {
+    TokenView {
+        id: TokenId::from_bits(7),
+        name,
+        scope,
+        created_by,
+        created_at: Timestamp::EPOCH,
+        last_used_at: None,
+        expires_at: None,
+        revoked_at: None,
+    }
+}
+
 /// The token of the only attempt.
 pub(crate) const ATTEMPT: &str = "belay_attempt_of_the_fake";
+
+impl Watched for Fake {}
 
 impl Service for Fake {
     async fn principal(&self, token: &str) -> Answered<Option<Principal>> {
@@ -206,6 +236,37 @@ impl Service for Fake {
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {
         self.create(Ask::by("attempt"), task).await
+    }
+
+    async fn ask(&self, _: Who, question: NewQuestion) -> Answered<Asking> {
+        let NewQuestion { text, options } = question;
+        self.change(format!("ask {text} {options:?}"))?;
+        Ok(Asking { question: Some(QUESTION), answer: None })
+    }
+
+    async fn await_answer(&self, _: Who, id: QuestionId, wait: Duration) -> Answered<Asking> {
+        self.with(|script| script.calls.push(format!("await {id} {}", wait.as_millis())));
+        let answered = || self.with(|script| script.answer.clone());
+        let looks = async {
+            while answered().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // The fake's own patience: clients are told at its end that the call goes on.
+        let _ = tokio::time::timeout(wait.min(Duration::from_millis(50)), looks).await;
+        Ok(Asking { question: Some(id), answer: answered() })
+    }
+
+    async fn handed_over(&self, _: Who, question: QuestionId) -> Answered<()> {
+        self.change(format!("handed over {question}")).map(drop)
+    }
+
+    async fn report_progress(&self, _: Who, progress: Progress) -> Answered<()> {
+        self.change(format!("progress {} {:?}", progress.text, progress.percent)).map(drop)
+    }
+
+    async fn submit_result(&self, _: Who, result: Submission) -> Answered<()> {
+        self.change(format!("result {}", result.text)).map(drop)
     }
 
     async fn find(&self, id: &str) -> Answered<TaskId> {
@@ -330,6 +391,33 @@ impl Service for Fake {
     async fn diff(&self, _: TaskId, attempt: Option<u32>) -> Answered<Vec<u8>> {
         assert_ne!(attempt, Some(13), "a fault of the service itself");
         Ok(b"--- a\n+++ b\n".to_vec())
+    }
+
+    async fn sandboxes(&self, _: ListSandboxes) -> Answered<SandboxPage> {
+        Ok(SandboxPage { sandboxes: Vec::new(), after: None })
+    }
+
+    async fn sandbox(&self, id: SandboxId) -> Answered<SandboxView> {
+        Err(Problem::new(Code::NotFound, format!("there is no sandbox {id}")))
+    }
+
+    async fn verdict(&self, id: SandboxId) -> Answered<VerdictView> {
+        Err(Problem::new(Code::NotFound, format!("there is no sandbox {id}")))
+    }
+
+    async fn make_token(&self, ask: Ask, new: NewToken) -> Answered<MadeToken> {
+        let token = Some("belay_token_0000000000000007_secret".to_owned());
+        Ok(MadeToken { token, about: token_view(new.name, new.scope, ask.by) })
+    }
+
+    async fn tokens(&self, _: ListTokens) -> Answered<TokenPage> {
+        let tokens = vec![token_view("ci".into(), Scope::Operator, "admin".into())];
+        Ok(TokenPage { tokens, after: None })
+    }
+
+    async fn revoke_token(&self, ask: Ask, named: &str) -> Answered<TokenView> {
+        let token = token_view(named.to_owned(), Scope::Viewer, ask.by);
+        Ok(TokenView { revoked_at: Some(Timestamp::EPOCH), ..token })
     }
 
     async fn health(&self) -> Answered<Health> {

@@ -21,10 +21,15 @@ pub(crate) struct Running {
 
 /// Starts one.
 pub(crate) async fn start(fake: &Fake) -> Running {
+    start_with(fake, |access| access).await
+}
+
+/// Starts one that is reached otherwise.
+pub(crate) async fn start_with(fake: &Fake, reached: impl FnOnce(Access) -> Access) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let access = Access::new(Token::new("secret"), address).known_as("belay.test");
+    let access = reached(Access::new(Token::new("secret"), address).known_as("belay.test"));
     let stopped = async {
         let _ = stopped.await;
     };

@@ -31,8 +31,7 @@ impl Oracle {
                 owed.push(format!("control: session {} is not free", short(row.id)));
             }
         }
-        let alive = self.machine.get().map(|machine| machine.alive()).unwrap_or_default();
-        for alive in alive {
+        for alive in self.alive() {
             let name = format!("{} #{}", short(alive.task), alive.attempt);
             owed.push(format!("the machine: a process of {name} lives"));
         }

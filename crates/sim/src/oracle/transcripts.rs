@@ -15,9 +15,8 @@ impl Oracle {
         for row in self.attempts() {
             let key = (row.task, row.attempt.number);
             let name = format!("{} #{}", short(row.task), row.attempt.number);
-            let Some(machine) = self.machine.get() else { return };
-            let printed = machine.inside().printed.get(&key).map_or(0, Vec::len) as u64;
-            if row.transcript_length > printed {
+            let printed = self.printed(key).len() as u64;
+            if row.transcript_missing.0.is_empty() && row.transcript_length > printed {
                 let length = row.transcript_length;
                 self.sim.violate(5, format!("{name} printed {printed} bytes, {length} are stored"));
             }
@@ -27,18 +26,30 @@ impl Oracle {
         }
     }
 
+    /// Whether the machine of an attempt, or its sandbox, is gone, and unread output with it.
+    fn is_gone(&self, key: super::Name) -> bool {
+        self.machines().iter().any(|machine| {
+            let inside = machine.inside();
+            let was_here = inside.printed.contains_key(&key) || inside.executed.contains_key(&key);
+            inside.vanished.contains(&key) || (machine.is_lost() && was_here)
+        })
+    }
+
     async fn check_sealed(&self, observer: &Control<Memory>, row: &AttemptRow, name: &str) {
-        let Some(machine) = self.machine.get() else { return };
         let key = (row.task, row.attempt.number);
-        let printed = machine.inside().printed.get(&key).cloned().unwrap_or_default();
-        if !row.transcript_missing.0.is_empty() {
-            let missing = row.transcript_missing.0.join(", ");
-            return self
-                .sim
-                .violate(5, format!("{name} misses {missing}, and its machine is here"));
+        let mut printed = self.printed(key);
+        let mut length = row.transcript_length;
+        if let Some(first) = row.transcript_missing.0.first() {
+            if !self.is_gone(key) {
+                return self.sim.violate(5, format!("{name} misses {first}, and it is here"));
+            }
+            // Nothing is said of what follows; what is there is what was printed.
+            let from = first.split('-').next().and_then(|from| from.parse().ok());
+            length = from.unwrap_or(0);
+            printed.truncate(usize::try_from(length).unwrap_or(usize::MAX));
         }
         let mut stored = Vec::new();
-        while (stored.len() as u64) < row.transcript_length {
+        while (stored.len() as u64) < length {
             let from = stored.len() as u64;
             let number = Some(key.1.0);
             match observer.transcript(key.0, number, from, Duration::ZERO).await {

@@ -85,6 +85,7 @@ fn spec(task: TaskId) -> SpecRow {
         uncommitted: Default::default(),
         image: None,
         keep_alive: false,
+        trace: None,
     }
 }
 

@@ -86,6 +86,17 @@ pub(super) async fn scan(client: &Session, scan: &Scan) -> Answer<Vec<RawRow>> {
     rows.iter().map(|row| raw(table, row).map_err(Trouble::from)).collect()
 }
 
+/// How many rows have each value of a column, in the order of the values.
+pub(super) async fn tally(
+    client: &Session,
+    table: &Table,
+    column: &str,
+) -> Answer<Vec<(String, u64)>> {
+    let rows = client.query(&table.tally_sql(column), &[]).await?;
+    let counted = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()));
+    rows.iter().map(counted).collect()
+}
+
 /// The database's clock.
 pub(super) async fn clock(client: &Session) -> Answer<Timestamp> {
     let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";

@@ -66,6 +66,12 @@ record! {
 }
 
 impl AttemptRow {
+    /// How long after the commit that ended it its processes were proven gone.
+    pub fn proven_after(&self) -> belay_kernel::Span {
+        let both = self.proven_at.zip(self.ending_at);
+        both.map_or(belay_kernel::Span::ZERO, |(proven, ending)| proven.since(ending))
+    }
+
     fn lease_write(&self) -> LeaseWrite {
         let holder = Holder::Attempt(self.task, self.attempt.number);
         let act = match self.attempt.phase {

@@ -4,6 +4,7 @@
 //! table checks that each state has exactly its own.
 
 use belay_kernel::budget::{Budget, Uncounted};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::Effort;
 use belay_kernel::role::RoleName;
 use belay_kernel::task::{Blocked, Failure, Plan, Reason, Review, State, Task, Verb};
@@ -52,7 +53,9 @@ impl TaskRow {
     /// claim's range, and a task that waits for others is not in the index at all.
     pub fn claim_at(&self) -> Option<Timestamp> {
         match self.task.state {
-            State::Queued { not_before, .. } if self.unfinished == 0 => {
+            State::Queued { not_before, .. }
+                if self.unfinished == 0 || planted::is(Bug::DependencyNotAwaited) =>
+            {
                 Some(not_before.map_or(self.task.since, |at| at.max(self.task.since)))
             }
             _ => None,
@@ -104,6 +107,8 @@ record! {
         image: Option<Name>,
         /// Whether its session pauses instead of being terminated when it is idle.
         keep_alive: bool,
+        /// The trace that its making belongs to, as `traceparent` says it.
+        trace: Option<Name>,
     }
 }
 

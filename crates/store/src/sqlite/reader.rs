@@ -69,6 +69,22 @@ pub(super) fn scan(connection: &Connection, scan: &Scan) -> Result<Vec<RawRow>, 
     Ok(found)
 }
 
+/// How many rows have each value of a column, in the order of the values.
+pub(super) fn tally(
+    connection: &Connection,
+    table: &Table,
+    column: &str,
+) -> Result<Vec<(String, u64)>, Failure> {
+    let mut statement = connection.prepare_cached(&table.tally_sql(column)).map_err(failure)?;
+    let mut rows = statement.query([]).map_err(failure)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(failure)? {
+        let count: i64 = row.get(1).map_err(failure)?;
+        found.push((row.get(0).map_err(failure)?, count.unsigned_abs()));
+    }
+    Ok(found)
+}
+
 fn scan_sql(scan: &Scan) -> (String, Vec<Cell>) {
     let table = scan.table;
     let mut values = Vec::new();

@@ -108,13 +108,12 @@ impl Server {
 
     /// Runs SQL with `psql`, beside everything that is tested.
     pub(crate) fn psql(&self, database: &str, sql: &str) -> Result<String, String> {
-        let url = self.url_of(database);
-        let output = Command::new("psql")
-            .args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", sql])
-            .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        self.database_of(database).psql(sql)
+    }
+
+    /// One of its databases, also while it is started again.
+    pub(crate) fn database_of(&self, database: &str) -> Database {
+        Database { url: self.url_of(database) }
     }
 
     fn url_of(&self, database: &str) -> String {
@@ -155,6 +154,23 @@ impl Server {
         own.child = spawn(directory, &own.data, own.port, own.user, &own.environment);
         self.await_ready();
         true
+    }
+}
+
+/// A database, as `psql` sees it.
+pub(crate) struct Database {
+    url: String,
+}
+
+impl Database {
+    /// Runs SQL with `psql`, beside everything that is tested.
+    pub(crate) fn psql(&self, sql: &str) -> Result<String, String> {
+        let output = Command::new("psql")
+            .args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", &self.url, "-c", sql])
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 }
 

@@ -82,6 +82,7 @@ pub(crate) fn spec(task: TaskId) -> SpecRow {
         uncommitted: Default::default(),
         image: None,
         keep_alive: false,
+        trace: None,
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod make;
 pub(crate) mod model;
 pub(crate) mod rows;
 pub(crate) mod tending;
+pub(crate) mod watching;
 
 /// Runs `$run!(name, path)` for every case.
 #[macro_export]
@@ -64,6 +65,11 @@ macro_rules! for_every_case {
             fleet::roles_and_runners_come_back,
             fleet::tokens_come_back_and_no_two_that_live_share_a_name,
             fleet::workflows_results_and_diagnostics_come_back,
+            watching::webhooks_and_their_letters_come_back,
+            watching::a_webhooks_name_is_its_own,
+            watching::letters_go_with_their_webhook,
+            watching::meters_and_alerts_come_back,
+            watching::rows_are_counted_by_name,
             input::oversized_fields_are_refused,
             input::what_is_not_text_is_refused,
             input::numbers_that_do_not_fit_are_refused,

@@ -1,0 +1,117 @@
+//! Runners that are not there: what was theirs to do is done by another one, or by nobody.
+//!
+//! A push can be settled by any runner that reaches the remote. What only the lost machine has, its
+//! end of the transcript and its tree, is waited for as long as the next attempt would wait for the
+//! tree; then what is missing is named, and the session is free to go on elsewhere. Nothing on the
+//! old machine is deleted for that: its tree is there, should it come back.
+
+use belay_api::port::{Duty, Found, Stepped};
+use belay_kernel::RunnerId;
+use belay_kernel::attempt::Phase;
+use belay_kernel::receipt::TranscriptSeal;
+use belay_kernel::termination::{Step, Went};
+use belay_store::{Commit, Holder, LeaseKind, NewEvent, Store, Stored};
+use serde_json::json;
+
+use crate::Control;
+use crate::assignment::who;
+use crate::look::Look;
+use crate::perform::Performed;
+use crate::refuse::Outcome;
+
+/// The end of a range whose end nobody knows.
+pub(crate) const UNKNOWN_END: u64 = i64::MAX as u64;
+
+impl<S: Store> Control<S> {
+    /// Who is to settle the attempt's push: its runner, or another one while that is not there.
+    /// Each reminder asks the next, since not every machine reaches every remote.
+    pub(crate) async fn leave_settling(&self, look: &Look, tries: u32) -> Outcome<Performed> {
+        let Some(Stored { row, .. }) = &look.attempt else { return Ok(Performed::Done) };
+        let Some(assignment) = self.assignment(look).await? else { return Ok(Performed::Done) };
+        let mut present = self.present_runners(look).await?;
+        let own = row.runner.filter(|own| present.contains(own) || present.is_empty());
+        present.sort_unstable();
+        let others = (!present.is_empty()).then(|| tries as usize % present.len());
+        let runner = own.or_else(|| others.map(|turn| present[turn]));
+        Ok(match runner {
+            Some(runner) => self.tell(runner, Duty::Settle(Box::new(assignment))),
+            None => Performed::Waits,
+        })
+    }
+
+    /// The runners whose presence is proven.
+    async fn present_runners(&self, look: &Look) -> Outcome<Vec<RunnerId>> {
+        let leases = self.store().leases(LeaseKind::Runner).await?;
+        let present = leases.iter().filter(|lease| lease.until >= look.now);
+        let runner = |holder| match holder {
+            Holder::Runner(runner) => Some(runner),
+            Holder::Attempt(..) | Holder::Worker(_) | Holder::Node(_) => None,
+        };
+        Ok(present.filter_map(|lease| runner(lease.holder)).collect())
+    }
+
+    /// Whether the attempt is proven over, and its runner has been away for as long as its tree is
+    /// waited for.
+    async fn is_abandoned(&self, look: &Look) -> Outcome<bool> {
+        let Some(Stored { row, .. }) = &look.attempt else { return Ok(false) };
+        let Some(runner) = row.runner else { return Ok(false) };
+        if !matches!(row.attempt.phase, Phase::Ended(..)) {
+            return Ok(false);
+        }
+        let patience = look.policy.limits.tree_affinity;
+        let leases = self.store().leases(LeaseKind::Runner).await?;
+        let seen = leases.iter().find(|lease| lease.holder == Holder::Runner(runner));
+        let seen = seen.map_or(row.attempt.claimed_at, |lease| lease.until);
+        let since = seen.max(row.ending_at.unwrap_or(row.attempt.claimed_at)).max(self.up_since());
+        Ok(look.now > since.after(patience))
+    }
+
+    /// Gets an attempt past what only its runner could have done, if that is not there any more.
+    /// Tells whether it did.
+    pub(crate) async fn abandon(&self, look: &Look) -> Outcome<bool> {
+        if !self.is_abandoned(look).await? {
+            return Ok(false);
+        }
+        let Some(stored) = &look.attempt else { return Ok(false) };
+        let (mut row, mut look) = (stored.row.clone(), look.clone());
+        let begun = row.termination.map(|saga| saga.step);
+        while let Some(saga) = row.termination.filter(|saga| is_runners(saga.step)) {
+            let found = match saga.step {
+                Step::SaveTranscript if row.attempt.started_at.is_some() => {
+                    let length = row.transcript_length;
+                    let missing = vec![(length, UNKNOWN_END)];
+                    let hash = String::new();
+                    Found::Transcript(TranscriptSeal { length, hash, missing })
+                }
+                _ => Found::Nothing,
+            };
+            let stepped = Stepped { step: saga.step, went: Went::Impossible, found };
+            if saga.step == Step::SaveTranscript {
+                self.keep_found(who(&row), &mut look, &stepped, &mut row).await?;
+            }
+            row.termination = Some(saga.after(stepped.went));
+        }
+        if row.termination.map(|saga| saga.step) == begun {
+            return Ok(false); // what is left waits for its push
+        }
+        let body = json!({
+            "runner": row.runner, "step": begun, "missing": row.transcript_missing.0,
+        });
+        let event = NewEvent {
+            attempt: Some(row.attempt.number),
+            session: Some(row.session),
+            ..NewEvent::task(row.task, "attempt.abandoned", body.to_string(), look.now)
+        };
+        tracing::warn!(task = %row.task, runner = ?row.runner, "what its runner has is given up");
+        let draft = self.ended(&look, stored, row, Commit::new().event(event));
+        self.put(draft).await.map(|_| true)
+    }
+}
+
+/// Whether a step is the runner's.
+const fn is_runners(step: Step) -> bool {
+    match step {
+        Step::Freeze | Step::Kill | Step::SaveTranscript | Step::SaveTree | Step::Destroy => true,
+        Step::Settle | Step::Tell | Step::Done => false,
+    }
+}

@@ -1,0 +1,256 @@
+//! Clocks that are set, and runners that are not there any more: what is judged, and who does what
+//! they leave. Found by the simulator with several machines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use belay_api::port::{
+    Assignment, Beat, ClaimRequest, Duty, Ending, Found, Hello, Left, Port, Report, Start, Stepped,
+};
+use belay_api::{Chance, NewTask, Stopping};
+use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_kernel::publish::{Push, PushOutcome};
+use belay_kernel::receipt::TranscriptSeal;
+use belay_kernel::termination::{Step, Went};
+use belay_kernel::{Cause, InstallationId, RunnerId, Span, TaskId, Timestamp};
+use belay_store::Memory;
+use belay_store::blob::{BlobLimits, Blobs};
+
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Chance for Counting {
+    fn draw(&self) -> u128 {
+        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
+        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
+    }
+}
+
+const HERE: RunnerId = RunnerId::from_bits(7);
+const THERE: RunnerId = RunnerId::from_bits(8);
+
+struct World {
+    store: Memory,
+    control: Control<Memory>,
+    now: AtomicU64,
+}
+
+async fn node(store: &Memory, drawn: u64) -> Control<Memory> {
+    let control = Control::open(Parts {
+        store: store.clone(),
+        blobs: Blobs::in_memory(BlobLimits::default()),
+        vault: Arc::new(MemoryVault::default()),
+        chance: Arc::new(Counting(AtomicU64::new(drawn))),
+        settings: Settings { agent: "claude".into(), ..Settings::default() },
+        embedded: None,
+        back_up: None,
+        courier: None,
+    });
+    control.await.unwrap()
+}
+
+impl World {
+    async fn new() -> Self {
+        let store = Memory::new(InstallationId::from_bits(1), 1);
+        store.set_now(Timestamp::from_millis(1_000_000));
+        let control = node(&store, 0).await;
+        let world = Self { store, control, now: 1_000_000.into() };
+        world.join(HERE).await;
+        world.join(THERE).await;
+        world
+    }
+
+    async fn join(&self, runner: RunnerId) {
+        let hello = Hello {
+            runner,
+            name: runner.to_string(),
+            slots: 8,
+            roles: vec!["default".into()],
+            providers: vec!["process".into()],
+            version: "1".into(),
+        };
+        self.control.join(hello).await.unwrap();
+    }
+
+    /// The store's clock goes on, and time does not.
+    fn set_ahead(&self, span: Span) {
+        let now = self.now.fetch_add(span.as_millis(), Ordering::SeqCst) + span.as_millis();
+        self.store.set_now(Timestamp::from_millis(i64::try_from(now).unwrap()));
+    }
+
+    /// Time passes, and control looks at what is due. The other runner beats.
+    async fn pass(&self, span: Span) {
+        let mut left = span.as_millis();
+        while left > 0 {
+            let step = left.min(20_000);
+            left -= step;
+            self.set_ahead(Span::from_millis(step));
+            tokio::time::advance(Duration::from_millis(step)).await;
+            self.control.beat(Beat { runner: THERE, attempts: Vec::new() }).await.unwrap();
+            let tending = self.control.tend();
+            let _ = tokio::time::timeout(Duration::from_millis(10), tending).await;
+        }
+    }
+
+    async fn claim(&self, runner: RunnerId) -> Option<Assignment> {
+        let ask = ClaimRequest { runner, role: "default".into(), slots: 1 };
+        self.control.claim(ask).await.unwrap().pop()
+    }
+
+    /// A task whose first attempt is on the first machine and has printed something.
+    async fn run(&self) -> (TaskId, Assignment) {
+        let new = NewTask {
+            prompt: "Mend it".into(),
+            repository: Some("sim://repo".into()),
+            max_attempts: Some(2),
+            ..NewTask::default()
+        };
+        let id = self.control.create("ada", new).await.unwrap().summary.id;
+        let run = self.claim(HERE).await.unwrap();
+        let start = Start { token_hash: "h".into(), partial_output: false };
+        self.control.start(run.who, start).await.unwrap();
+        let report = Report { from: 0, bytes: b"abc\n".to_vec(), seen: Vec::new() };
+        self.control.report(run.who, report).await.unwrap();
+        (id, run)
+    }
+
+    async fn state(&self, task: TaskId) -> String {
+        let view = self.control.show(task).await.unwrap();
+        format!("{} {}", view.summary.state, view.summary.reason)
+    }
+}
+
+fn test<F: Future<Output = ()>>(body: F) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(body);
+}
+
+#[test]
+fn a_clock_that_is_set_ahead_ends_no_lease_and_makes_nobody_silent() {
+    test(async {
+        let world = World::new().await;
+        let (id, _) = world.run().await;
+        world.pass(Span::from_secs(20)).await;
+        world.set_ahead(Span::from_mins(90));
+        world.pass(Span::from_secs(30)).await;
+        assert_eq!(world.state(id).await, "RUNNING started", "its lease lasts half a minute more");
+        world.pass(Span::from_secs(60)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying", "and then it is over");
+    });
+}
+
+#[test]
+fn a_push_is_settled_by_another_runner_while_its_own_is_away() {
+    test(async {
+        let world = World::new().await;
+        let (id, run) = world.run().await;
+        let commit = format!("{:040x}", 1).parse().unwrap();
+        world.control.open_publish(run.who, Push { commit, expected: None }).await.unwrap();
+        world.pass(Span::from_mins(3)).await;
+        let duties = world.control.duties(THERE, Span::ZERO).await.unwrap();
+        let settles = |duty: &Duty| matches!(duty, Duty::Settle(of) if of.who == run.who);
+        assert!(duties.iter().any(settles), "{duties:?}");
+        let left = Left { changed: true, summary: None };
+        world.control.settled(run.who, PushOutcome::Pushed, left).await.unwrap();
+        assert_eq!(world.state(id).await, "READY succeeded");
+    });
+}
+
+#[test]
+fn what_a_lost_machine_has_is_given_up_and_its_task_goes_on_elsewhere() {
+    test(async {
+        let world = World::new().await;
+        let (id, first) = world.run().await;
+        world.pass(Span::from_mins(3)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+        assert_eq!(world.claim(THERE).await, None, "the machine with the tree may come back");
+        world.pass(Span::from_mins(12)).await;
+        let second = world.claim(THERE).await.expect("nobody waits for the machine any more");
+        assert_eq!((second.who.task, second.session), (id, first.session));
+        let events = world.control.events(Some(id), None, Duration::ZERO).await.unwrap();
+        let given_up = events.events.iter().find(|event| event.kind == "attempt.abandoned");
+        let missing = given_up.map(|event| event.body["missing"][0].to_string());
+        assert_eq!(missing.as_deref(), Some("\"4-9223372036854775807\""));
+    });
+}
+
+#[test]
+fn a_sandbox_that_is_gone_ends_with_what_it_is_missing_named() {
+    test(async {
+        let world = World::new().await;
+        let (id, run) = world.run().await;
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        // The runner does not know yet how much is durable; the sandbox had more than anybody has.
+        let missing = vec![(2, i64::MAX as u64)];
+        let lost = TranscriptSeal { length: 2, hash: String::new(), missing };
+        let mut step = Step::Kill;
+        while step != Step::Done {
+            let found = match step {
+                Step::SaveTranscript => Found::Transcript(lost.clone()),
+                _ => Found::Nothing,
+            };
+            let stepped = Stepped { step, went: Went::Done, found };
+            step = world.control.stepped(run.who, stepped).await.unwrap().step;
+        }
+        let stopping = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        let Stopping::Stopped { receipt } = stopping else { panic!("{stopping:?}") };
+        let seal = receipt.receipt.transcript.unwrap();
+        assert_eq!((seal.length, seal.missing), (4, vec![(4, i64::MAX as u64)]));
+    });
+}
+
+#[test]
+fn a_stop_reaches_a_runner_that_listens_to_another_node() {
+    test(async {
+        let world = World::new().await;
+        let other = node(&world.store, 1_000).await;
+        let (id, run) = world.run().await;
+        let listening = other.clone();
+        let heard = tokio::spawn(async move {
+            loop {
+                let duties = listening.duties(HERE, Span::from_secs(20)).await.unwrap();
+                let ends = |duty: &Duty| matches!(duty, Duty::End(of) if of.who == run.who);
+                if duties.iter().any(ends) {
+                    return;
+                }
+            }
+        });
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        let mut nodes = [&world.control, &other];
+        for _ in 0..20 {
+            world.set_ahead(Span::from_millis(500));
+            for node in nodes {
+                let _ = tokio::time::timeout(Duration::from_millis(250), node.tend()).await;
+            }
+            nodes.reverse(); // neither is always the first to look
+        }
+        assert!(heard.is_finished(), "ten seconds are enough");
+    });
+}
+
+#[test]
+fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
+    test(async {
+        let world = World::new().await;
+        let (id, run) = world.run().await;
+        let ending = Ending::Failed {
+            cause: Cause::UsageLimit,
+            message: "used up".into(),
+            resets_at: None,
+            conversation_lost: false,
+            left: Left { changed: true, summary: None },
+        };
+        world.control.end(run.who, ending).await.unwrap();
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+        world.pass(Span::from_mins(31)).await;
+        let new = NewTask { prompt: "Mend more".into(), ..NewTask::default() };
+        let next = world.control.create("ada", new).await.unwrap().summary.id;
+        let first = world.claim(THERE).await.expect("one goes first").who.task;
+        assert_eq!(world.claim(THERE).await, None, "and the other waits for how that goes");
+        world.control.stop("ada", first, Duration::ZERO).await.unwrap();
+        let second = world.claim(THERE).await.expect("it may go now");
+        assert!(second.who.task != first && [id, next].contains(&second.who.task));
+    });
+}

@@ -1,0 +1,448 @@
+//! Webhooks through control's own surface, on the in-memory store with time that tests set: order,
+//! repetition, dead letters, restarts, several nodes. Real sockets are in `courier.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use belay_api::{Ask, Chance, HookShape, ListLetters, MadeWebhook, NewTask, NewWebhook};
+use belay_control::{
+    Control, Courier, HookSettings, MemoryVault, Parcel, Parts, Settings, Undelivered,
+};
+use belay_kernel::{InstallationId, Span, TaskId, Timestamp};
+use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::Secret;
+use belay_store::{Commit, Memory, NewEvent, Store};
+use serde_json::Value;
+
+#[derive(Debug)]
+struct Counting(AtomicU64);
+
+impl Chance for Counting {
+    fn draw(&self) -> u128 {
+        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
+        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
+    }
+}
+
+/// How a receiver behaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Takes,
+    Fails,
+    /// It takes the letter, and its answer never comes.
+    Hangs,
+}
+
+/// What a receiver got: the name of the delivery, the task, the event's number, its kind.
+type Got = (String, Option<String>, u64, String);
+
+/// A receiver, and the way to it.
+#[derive(Clone)]
+struct Receiver {
+    got: Arc<Mutex<Vec<Got>>>,
+    mood: Arc<Mutex<Mood>>,
+    /// The task whose letters it does not take.
+    picky: Arc<Mutex<Option<String>>>,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        Self { got: Arc::default(), mood: Arc::new(Mutex::new(Mood::Takes)), picky: Arc::default() }
+    }
+
+    fn set(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn got(&self) -> Vec<Got> {
+        self.got.lock().unwrap().clone()
+    }
+}
+
+impl Courier for Receiver {
+    fn check(&self, url: &str) -> Result<(), String> {
+        if url.starts_with("https://") { Ok(()) } else { Err("not https".into()) }
+    }
+
+    fn send(
+        &self,
+        parcel: Parcel,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Undelivered>> + Send>> {
+        let body: Value = serde_json::from_slice(&parcel.body).unwrap();
+        let text = |key: &str| body[key].as_str().map(str::to_owned);
+        let delivery = parcel.headers.iter().find(|(name, _)| *name == "belay-delivery").unwrap();
+        let got = (
+            delivery.1.clone(),
+            text("task"),
+            body["number"].as_u64().unwrap(),
+            text("kind").unwrap(),
+        );
+        let picky = got.1.is_some() && *self.picky.lock().unwrap() == got.1;
+        let mood = if picky { Mood::Fails } else { *self.mood.lock().unwrap() };
+        if mood != Mood::Fails {
+            self.got.lock().unwrap().push(got);
+        }
+        Box::pin(async move {
+            match mood {
+                Mood::Takes => Ok(()),
+                Mood::Fails => {
+                    Err(Undelivered { failure: "it answered 500".into(), retry_after: None })
+                }
+                Mood::Hangs => std::future::pending().await,
+            }
+        })
+    }
+}
+
+struct World {
+    store: Memory,
+    blobs: Blobs,
+    receiver: Receiver,
+    drawn: AtomicU64,
+}
+
+impl World {
+    fn new() -> Self {
+        let store = Memory::new(InstallationId::from_bits(1), 1);
+        store.set_now(Timestamp::from_millis(1_000_000));
+        let blobs = Blobs::in_memory(BlobLimits::default());
+        Self { store, blobs, receiver: Receiver::new(), drawn: AtomicU64::new(0) }
+    }
+
+    async fn node(&self, webhooks: Vec<HookSettings>) -> Control<Memory> {
+        let drawn = self.drawn.fetch_add(100_000, Ordering::SeqCst);
+        let parts = Parts {
+            store: self.store.clone(),
+            blobs: self.blobs.clone(),
+            vault: Arc::new(MemoryVault::default()),
+            chance: Arc::new(Counting(AtomicU64::new(drawn))),
+            settings: Settings { agent: "claude".into(), webhooks, ..Settings::default() },
+            embedded: None,
+            back_up: None,
+            courier: Some(Arc::new(self.receiver.clone())),
+        };
+        Control::open(parts).await.unwrap()
+    }
+
+    async fn pass(&self, span: Span) {
+        let now = self.store.now().await.unwrap();
+        self.store.set_now(now.after(span));
+    }
+}
+
+async fn tend(control: &Control<Memory>) {
+    let _ = tokio::time::timeout(Duration::from_secs(5), control.tend()).await;
+}
+
+async fn hook(control: &Control<Memory>, kinds: &[&str]) -> MadeWebhook {
+    let new = NewWebhook {
+        name: "farm".into(),
+        url: "https://example.org/services/sesame".into(),
+        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        ..NewWebhook::default()
+    };
+    control.make_webhook(new).await.unwrap()
+}
+
+async fn task(control: &Control<Memory>) -> TaskId {
+    let new = NewTask { prompt: "Mend it".into(), ..NewTask::default() };
+    control.create(Ask::by("ada"), new).await.unwrap().summary.id
+}
+
+/// Something happens to a task.
+async fn happens(world: &World, task: Option<TaskId>, kind: &str) {
+    let now = world.store.now().await.unwrap();
+    let event = NewEvent { task, ..NewEvent::general(kind, "{}".into(), now) };
+    assert!(world.store.commit(Commit::new().event(event)).await.unwrap().is_done());
+}
+
+fn test<F: Future<Output = ()>>(body: F) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(body);
+}
+
+#[test]
+fn a_hook_is_told_what_it_wants_from_its_making_on() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        let before = task(&node).await;
+        let made = hook(&node, &["task.created", "alert.*"]).await;
+        assert!(made.secret.unwrap().starts_with("belay_hook_"));
+        let after = task(&node).await;
+        happens(&world, Some(after), "task.ready").await;
+        happens(&world, None, "alert.firing").await;
+        tend(&node).await;
+        let told: Vec<_> = world.receiver.got().into_iter().map(|got| (got.1, got.3)).collect();
+        let expected = [(Some(after.to_string()), "task.created"), (None, "alert.firing")];
+        let mut expected = expected.map(|(task, kind)| (task, kind.to_owned())).to_vec();
+        expected.sort();
+        let mut told = told;
+        told.sort();
+        assert_eq!(told, expected, "and nothing of {before}");
+        let view = node.webhook("farm").await.unwrap();
+        assert_eq!((view.waiting, view.dead, view.failure), (0, 0, None));
+    });
+}
+
+#[test]
+fn tasks_are_told_in_order_and_do_not_wait_for_each_other() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        hook(&node, &["task.*"]).await;
+        let mut tasks = Vec::new();
+        for _ in 0..30 {
+            tasks.push(task(&node).await);
+        }
+        *world.receiver.picky.lock().unwrap() = Some(tasks[0].to_string());
+        for step in 0..10 {
+            for id in &tasks {
+                happens(&world, Some(*id), &format!("task.step{step}")).await;
+            }
+        }
+        tend(&node).await;
+        let of = |id: TaskId| {
+            let got = world.receiver.got();
+            let mine = got.into_iter().filter(|got| got.1 == Some(id.to_string()));
+            mine.map(|got| got.2).collect::<Vec<_>>()
+        };
+        assert_eq!(of(tasks[0]), [0u64; 0], "nothing of a task whose first letter is not taken");
+        for id in &tasks[1..] {
+            assert_eq!(of(*id).len(), 11, "{id}");
+            assert!(of(*id).is_sorted(), "{:?}", of(*id));
+        }
+        let letters = node.letters("farm", ListLetters::default()).await.unwrap().letters;
+        assert_eq!(letters.len(), 11);
+        let tried: Vec<_> = letters.iter().filter(|letter| letter.tries > 0).collect();
+        assert_eq!(tried.len(), 1, "only the first was tried");
+        assert_eq!(tried[0].failure.as_deref(), Some("it answered 500"));
+        *world.receiver.picky.lock().unwrap() = None;
+        world.pass(Span::from_mins(2)).await;
+        tend(&node).await;
+        assert_eq!(of(tasks[0]).len(), 11);
+        assert!(of(tasks[0]).is_sorted());
+    });
+}
+
+#[test]
+fn a_letter_is_repeated_for_a_day_then_dead_then_replayed() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        hook(&node, &["task.created"]).await;
+        world.receiver.set(Mood::Fails);
+        task(&node).await;
+        tend(&node).await;
+        let mut tries = 0;
+        for _ in 0..60 {
+            let letters = node.letters("farm", ListLetters::default()).await.unwrap().letters;
+            assert_eq!(letters.len(), 1);
+            assert!(letters[0].tries >= tries);
+            tries = letters[0].tries;
+            if letters[0].state == "dead" {
+                break;
+            }
+            world.pass(Span::from_mins(30)).await;
+            tend(&node).await;
+        }
+        assert!((20..60).contains(&tries), "{tries} tries in a day");
+        let view = node.webhook("farm").await.unwrap();
+        assert_eq!((view.waiting, view.dead), (0, 1));
+        assert_eq!(view.failure.as_deref(), Some("it answered 500"));
+        world.receiver.set(Mood::Takes);
+        tend(&node).await;
+        assert_eq!(world.receiver.got(), [], "the dead stay dead");
+        let dead = ListLetters { state: Some("dead".into()), ..ListLetters::default() };
+        let dead = node.letters("farm", dead).await.unwrap().letters.remove(0);
+        assert_eq!(node.replay("farm", Some(dead.number)).await.unwrap().replayed, 1);
+        assert!(node.replay("farm", Some(dead.number)).await.is_err(), "it is not dead any more");
+        tend(&node).await;
+        assert_eq!(world.receiver.got()[0].0, dead.delivery);
+        let view = node.webhook("farm").await.unwrap();
+        assert_eq!((view.waiting, view.dead), (0, 0));
+    });
+}
+
+#[test]
+fn what_was_delivered_but_not_recorded_is_delivered_again_under_the_same_name() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        hook(&node, &["task.created"]).await;
+        world.receiver.set(Mood::Hangs);
+        task(&node).await;
+        tend(&node).await;
+        assert_eq!(world.receiver.got().len(), 1);
+        drop(node);
+        world.receiver.set(Mood::Takes);
+        world.pass(Span::from_secs(16)).await; // the fallen node's lease
+        let next = world.node(vec![]).await;
+        tend(&next).await;
+        let got = world.receiver.got();
+        assert_eq!(got.len(), 2);
+        assert_eq!(got[0], got[1]);
+        assert_eq!(next.webhook("farm").await.unwrap().waiting, 0);
+    });
+}
+
+#[test]
+fn one_node_at_a_time_sends_for_a_hook() {
+    test(async {
+        let world = World::new();
+        let (one, other) = (world.node(vec![]).await, world.node(vec![]).await);
+        hook(&one, &["task.*"]).await;
+        for _ in 0..20 {
+            task(&other).await;
+        }
+        let both = async { tokio::join!(one.tend(), other.tend()) };
+        let _ = tokio::time::timeout(Duration::from_secs(5), both).await;
+        let mut times = BTreeMap::<String, usize>::new();
+        for got in world.receiver.got() {
+            *times.entry(got.0).or_default() += 1;
+        }
+        assert_eq!(times.len(), 20);
+        assert!(times.values().all(|count| *count == 1), "{times:?}");
+    });
+}
+
+#[test]
+fn more_events_than_letters_may_wait_are_told_without_a_gap() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        hook(&node, &["noise"]).await;
+        world.receiver.set(Mood::Fails);
+        for _ in 0..2_600 {
+            happens(&world, None, "noise").await;
+        }
+        tend(&node).await;
+        let view = node.webhook("farm").await.unwrap();
+        assert!((1_000..=1_500).contains(&view.waiting), "{} wait", view.waiting);
+        assert!(view.behind > 1_000, "the rest waits where events are");
+        world.receiver.set(Mood::Takes);
+        world.pass(Span::from_mins(1)).await;
+        for _ in 0..200 {
+            tend(&node).await;
+            if node.webhook("farm").await.unwrap().waiting == 0 {
+                break;
+            }
+        }
+        let numbers: Vec<_> = world.receiver.got().into_iter().map(|got| got.2).collect();
+        assert_eq!(numbers.len(), 2_600);
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
+    });
+}
+
+#[test]
+fn the_settings_make_change_and_remove_hooks_and_the_api_leaves_those_alone() {
+    test(async {
+        let world = World::new();
+        let settings = |url: &str| HookSettings {
+            name: "file".into(),
+            url: Secret(url.into()),
+            shape: HookShape::Slack,
+            kinds: vec!["task.ready".into()],
+            secret: None,
+        };
+        let node = world.node(vec![settings("https://one.example.org/x")]).await;
+        tend(&node).await;
+        let first = node.webhook("file").await.unwrap();
+        assert_eq!((first.target.as_str(), first.signed), ("https://one.example.org", false));
+        assert!(node.remove_webhook("file").await.is_err());
+        world.pass(Span::from_secs(20)).await;
+        let node = world.node(vec![settings("https://two.example.org/x")]).await;
+        tend(&node).await;
+        let second = node.webhook("file").await.unwrap();
+        assert_eq!((second.target.as_str(), second.id), ("https://two.example.org", first.id));
+        world.pass(Span::from_secs(20)).await;
+        let node = world.node(vec![]).await;
+        tend(&node).await;
+        assert_eq!(node.webhooks().await.unwrap().webhooks, []);
+    });
+}
+
+#[test]
+fn a_hook_that_cannot_be_used_is_refused_with_a_sentence() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        let good = || NewWebhook {
+            name: "farm".into(),
+            url: "https://example.org/x".into(),
+            ..NewWebhook::default()
+        };
+        for (bad, says) in [
+            (NewWebhook { name: "".into(), ..good() }, "name"),
+            (NewWebhook { name: "a b".into(), ..good() }, "name"),
+            (NewWebhook { url: "ftp://x".into(), ..good() }, "https"),
+            (NewWebhook { kinds: vec!["Task!".into()], ..good() }, "kind of event"),
+            (NewWebhook { secret: Some("short".into()), ..good() }, "secret"),
+        ] {
+            let problem = node.make_webhook(bad).await.unwrap_err();
+            assert!(problem.detail.contains(says), "{}", problem.detail);
+        }
+        node.make_webhook(good()).await.unwrap();
+        let problem = node.make_webhook(good()).await.unwrap_err();
+        assert!(problem.detail.contains("is there already"), "{}", problem.detail);
+        node.remove_webhook("farm").await.unwrap();
+        node.make_webhook(good()).await.unwrap();
+    });
+}
+
+#[test]
+fn no_secret_is_shown() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        let secret = "sesame-sesame-sesame";
+        let new = NewWebhook {
+            name: "farm".into(),
+            url: "https://user:sesame@example.org/sesame?token=sesame".into(),
+            secret: Some(secret.into()),
+            ..NewWebhook::default()
+        };
+        assert!(!format!("{new:?}").contains("sesame"));
+        let made = node.make_webhook(new).await.unwrap();
+        world.receiver.set(Mood::Fails);
+        task(&node).await;
+        tend(&node).await;
+        let list = node.webhooks().await.unwrap();
+        let letters = node.letters("farm", ListLetters::default()).await.unwrap();
+        assert_eq!(letters.letters.len(), 1);
+        for shown in [
+            serde_json::to_string(&made).unwrap(),
+            serde_json::to_string(&list).unwrap(),
+            serde_json::to_string(&letters).unwrap(),
+            format!("{made:?} {list:?} {letters:?}"),
+        ] {
+            assert!(!shown.contains("sesame"), "{shown}");
+        }
+    });
+}
+
+#[test]
+fn a_test_reaches_its_hook_alone_whatever_it_wants() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        hook(&node, &["task.ready"]).await;
+        let other = NewWebhook {
+            name: "other".into(),
+            url: "https://example.org/x".into(),
+            kinds: vec!["*".into()],
+            ..NewWebhook::default()
+        };
+        node.make_webhook(other).await.unwrap();
+        node.test_webhook("farm").await.unwrap();
+        tend(&node).await;
+        let got = world.receiver.got();
+        let id = node.webhook("farm").await.unwrap().id.to_string();
+        let tests: Vec<_> = got.iter().filter(|got| got.3 == "webhook.test").collect();
+        assert_eq!(tests.len(), 1);
+        assert!(tests[0].0.starts_with(&id));
+    });
+}
