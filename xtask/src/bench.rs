@@ -1,15 +1,18 @@
-//! `cargo xtask bench [NAME]`: the measurements of one crate, or of all that have any.
+//! `cargo xtask bench [NAME [WORDS]]`: the measurements of one crate, or of all that have any. What
+//! follows the name is handed to the measurement.
 
 use crate::run::{Outcome, Workspace, passes};
 use crate::tidy;
 
 /// The crates that are measured.
-const MEASURED: &[&str] = &["kernel", "store", "sandbox", "agent", "run"];
+const MEASURED: &[&str] = &["kernel", "store", "sandbox", "agent", "run", "api"];
 
-/// The package that holds a measurement: the whole is measured where the binary is.
+/// The package that holds a measurement: the whole is measured where the binary is, and what is
+/// said over the wire where it is listened to.
 fn package(name: &str) -> String {
     match name {
         "run" => "belay".to_owned(),
+        "api" => "belay-server".to_owned(),
         name => format!("belay-{name}"),
     }
 }
@@ -29,6 +32,9 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> Outcome {
         .filter(|name| {
             let package = package(name);
             let mut bench = workspace.cargo(&["bench", "--package", &package]);
+            if arguments.len() > 1 {
+                bench.arg("--").args(&arguments[1..]);
+            }
             passes(&mut bench) != Outcome::Passed
         })
         .collect();
@@ -41,10 +47,10 @@ fn choose(arguments: &[String], there: &[String]) -> Result<Vec<&'static str>, S
     let all: Vec<_> = MEASURED.iter().copied().filter(exists).collect();
     match arguments {
         [] => Ok(all),
-        [name] if all.contains(&name.as_str()) => {
+        [name, ..] if all.contains(&name.as_str()) => {
             Ok(all.into_iter().filter(|known| known == name).collect())
         }
-        [name] if MEASURED.contains(&name.as_str()) => {
+        [name, ..] if MEASURED.contains(&name.as_str()) => {
             Err(format!("`{name}` has no crate yet; there are {}.", all.join(", ")))
         }
         other => {

@@ -57,7 +57,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        about: "measure [kernel|store|sandbox|agent|run], or all that there are",
+        about: "measure [kernel|store|sandbox|agent|run|api [SOAK_SECONDS]], or all that there are",
         run: bench::run,
     },
 ];

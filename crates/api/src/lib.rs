@@ -9,6 +9,7 @@
 //! and programs say, with the [`Client`] that says it.
 
 mod access;
+mod agent_event;
 mod attempt;
 mod client;
 pub mod port;
@@ -20,20 +21,24 @@ mod view;
 mod watch;
 
 pub use access::{Ask, Principal, Scope, ScopeError};
+pub use agent_event::{
+    AgentEvent, EventsTaken, Heartbeat, HeartbeatTaken, LONGEST_DATA, MOST_EVENTS, NewAgentEvent,
+    NewAgentEvents, read_events,
+};
 pub use attempt::{
     Asking, NewQuestion, PROGRESS_LIMIT, Progress, ProgressView, RESULT_LIMIT, Submission,
 };
 pub use client::{Client, ClientError, Unanswered, UnusableAuthority};
 pub use problem::{Code, Problem};
 pub use request::{
-    Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, NewBackup,
-    NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
+    Accept, Act, Action, AfterCursor, Answer, Comment, Continue, Dirty, ListTasks, Listen,
+    NewBackup, NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
 pub use sandbox::{ListSandboxes, SandboxPage, SandboxView, VerdictView};
 pub use token::{ListTokens, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is};
 pub use view::{
-    AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready, ReceiptView,
-    Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,
+    Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready,
+    ReceiptView, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,
 };
 pub use watch::{
     AlertList, AlertView, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook,

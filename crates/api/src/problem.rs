@@ -27,6 +27,8 @@ pub enum Code {
     Fenced,
     /// What it speaks for is over.
     Gone,
+    /// Something that comes before it has not come; send again from there.
+    OutOfOrder,
     /// A dependency, a budget, a cap or a rule forbids it.
     Refused,
     /// The idempotency key was used for another request.
@@ -56,6 +58,7 @@ impl Code {
             Self::IllegalMove => "illegal_move",
             Self::Fenced => "fenced",
             Self::Gone => "gone",
+            Self::OutOfOrder => "out_of_order",
             Self::Refused => "refused",
             Self::IdempotencyKeyReused => "idempotency_key_reused",
             Self::TooLarge => "too_large",
@@ -74,7 +77,7 @@ impl Code {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
-            Self::Ambiguous | Self::IllegalMove | Self::Fenced => 409,
+            Self::Ambiguous | Self::IllegalMove | Self::Fenced | Self::OutOfOrder => 409,
             Self::Gone => 410,
             Self::Overtaken => 412,
             Self::TooLarge => 413,

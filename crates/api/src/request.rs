@@ -75,7 +75,7 @@ pub struct NewTask {
     /// Whether an agent whose usage cannot be counted is accepted although there is a budget.
     pub allow_uncounted: bool,
     /// How many attempts are made without a person; 1, if it is not said.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 10_000)]
     pub max_attempts: Option<u32>,
     /// Higher is claimed first; may be negative.
     pub priority: i64,
@@ -207,6 +207,23 @@ pub struct AfterCursor {
     /// Wait so many milliseconds for one, if there is none; at most a minute.
     #[param(schema_with = whole_number)]
     pub wait_ms: u64,
+}
+
+/// Which events are listened to, and after which.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct Listen {
+    /// Those after this cursor; `oldest` for all that are kept, nothing for those from now on.
+    pub after: Option<String>,
+    /// Only those of these tasks, with commas between their ids.
+    pub task: String,
+    /// Only those of these workflows, with commas between their ids.
+    pub workflow: String,
+    /// Only those of these kinds, with commas between: `task.failed`, `agent.*`, `task_completed`,
+    /// `task_question`. It may be called `type` too.
+    #[serde(alias = "type")]
+    pub kind: String,
 }
 
 /// Which bytes of which attempt.

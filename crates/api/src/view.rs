@@ -9,7 +9,7 @@ use belay_kernel::task::{Failure, Review, State, Verb};
 use belay_kernel::why::Why;
 use belay_kernel::{
     AttemptNumber, Cause, Money, QuestionId, Reading, SandboxId, SessionId, TaskId, Timestamp,
-    Usage,
+    Usage, WorkflowId,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -236,13 +236,65 @@ pub struct EventView {
     pub task: Option<TaskId>,
     /// The attempt it tells of.
     pub attempt: Option<AttemptNumber>,
+    /// The workflow it tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<WorkflowId>,
     /// What happened, such as `task.running` or `agent.tool_use`.
     pub kind: String,
+    /// What it announces to whoever waits for the task, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announces: Option<Announcement>,
     /// The particulars.
     pub body: serde_json::Value,
     /// When.
     pub at: Timestamp,
 }
+
+/// What people and programs wait for, by name.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Announcement {
+    /// The task came to rest, or its work waits for review: nothing happens without a person.
+    TaskCompleted,
+    /// The agent asks a person.
+    TaskQuestion,
+}
+
+impl Announcement {
+    /// The name, in streams, filters and webhooks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TaskCompleted => "task_completed",
+            Self::TaskQuestion => "task_question",
+        }
+    }
+
+    /// What an event of this kind, with this JSON body, announces. This is the only place that
+    /// says so.
+    pub fn of(kind: &str, body: &str) -> Option<Self> {
+        /// What the event of a transition says of it.
+        #[derive(Deserialize)]
+        struct Moved<'a> {
+            from: &'a str,
+            state: &'a str,
+            group: Group,
+        }
+        if kind == "task.question" {
+            return Some(Self::TaskQuestion);
+        }
+        if !kind.starts_with("task.") {
+            return None;
+        }
+        let moved: Moved<'_> = serde_json::from_str(body).ok()?;
+        let over = moved.group.is_at_rest() || moved.state == READY;
+        (over && moved.from != moved.state).then_some(Self::TaskCompleted)
+    }
+}
+
+/// The state in which work waits for a person's review.
+const READY: &str = "READY";
 
 /// Events in order, and where to go on.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -306,4 +358,35 @@ pub struct Backup {
     pub path: String,
     /// How large it is.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_to_rest_or_asks_is_announced() {
+        let moved = |from: &str, state: &str, group: &str| {
+            let kind = format!("task.{}", state.to_lowercase());
+            let body = serde_json::json!({ "from": from, "state": state, "group": group });
+            Announcement::of(&kind, &body.to_string())
+        };
+        for (state, group) in [
+            ("COMPLETED", "final"),
+            ("CANCELLED", "final"),
+            ("BUDGET_EXCEEDED", "final"),
+            ("FAILED", "resting"),
+            ("TIMED_OUT", "resting"),
+            ("READY", "waiting_for_person"),
+        ] {
+            let announced = moved("RUNNING", state, group);
+            assert_eq!(announced, Some(Announcement::TaskCompleted), "{state}");
+            assert_eq!(moved(state, state, group), None, "it rested before");
+        }
+        assert_eq!(moved("RUNNING", "BLOCKED", "waiting_for_person"), None);
+        assert_eq!(moved("CLAIMED", "RUNNING", "active"), None);
+        assert_eq!(Announcement::of("task.question", "{}"), Some(Announcement::TaskQuestion));
+        assert_eq!(Announcement::of("agent.completed", "{\"group\":\"final\"}"), None);
+        assert_eq!(Announcement::of("task.claimed", "no JSON"), None);
+    }
 }

@@ -89,6 +89,7 @@ impl From<Problem> for Fault {
             | Code::IllegalMove
             | Code::Fenced
             | Code::Gone
+            | Code::OutOfOrder
             | Code::Refused
             | Code::IdempotencyKeyReused
             | Code::Overtaken => Exit::Refused,

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
+};
 use serde::{Deserialize, Serialize};
 
 /// A process of this machine.
@@ -15,6 +17,13 @@ pub(crate) struct Process {
     pub(crate) start: u64,
     /// The boot in which it was started.
     pub(crate) boot: String,
+}
+
+/// Lets this process open as many files as it may: each stream is one, and the usual soft limit
+/// holds a thousand. Where it cannot be raised, fewer streams can be open.
+pub(crate) fn raise_file_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 impl Process {

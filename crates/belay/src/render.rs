@@ -76,7 +76,9 @@ mod tests {
             cursor: "1".into(),
             task: None,
             attempt: None,
+            workflow: None,
             kind: kind.into(),
+            announces: None,
             body,
             at: Timestamp::EPOCH,
         };

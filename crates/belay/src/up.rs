@@ -21,7 +21,7 @@ use crate::data::{Data, ServerFile};
 use crate::doctor::engine_sockets;
 use crate::fault::{Exit, Fault};
 use crate::log::{self, Mask};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::screen::{note, say};
 use crate::tls::Reach;
 
@@ -36,6 +36,7 @@ pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
         rustix::process::set_parent_process_death_signal(signal)
             .map_err(|error| Fault::failed(format!("it cannot end with its parent: {error}")))?;
     }
+    process::raise_file_limit();
     let config = Config::load(&Sources { port: up.port, ..Sources::here(None) })?;
     let mask = mask(&config);
     let watch = &config.file.watch;

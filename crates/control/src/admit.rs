@@ -27,6 +27,8 @@ use crate::verb::Asked;
 
 /// The longest prompt, in bytes.
 const MAX_PROMPT: usize = 1_000_000;
+/// The most attempts that a task may be given: effort is bounded.
+const MAX_ATTEMPTS: u32 = 10_000;
 /// The longest title, in letters.
 const MAX_TITLE: usize = 80;
 
@@ -101,8 +103,8 @@ impl<S: Store> Control<S> {
         let given = self.settings().role(role.as_str());
         let agent = self.agent_of(new, given.agent.as_deref())?;
         let prompt = prompt_of(new)?;
-        if new.max_attempts == Some(0) {
-            return Err(bad("max_attempts is 0; at least one attempt is needed"));
+        if new.max_attempts.is_some_and(|most| !(1..=MAX_ATTEMPTS).contains(&most)) {
+            return Err(bad(format!("max_attempts is 1 to {MAX_ATTEMPTS}")));
         }
         let branch = new.branch.clone().unwrap_or_else(|| format!("belay/{id}"));
         if let Some(name) = new.environment.keys().find(|name| !is_variable(name)) {

@@ -6,7 +6,7 @@
 use belay_api::port::{self, Beaten, Pulse};
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::verdict::judge;
-use belay_kernel::{HeartbeatStatus, RunnerId, Timestamp};
+use belay_kernel::{HeartbeatStatus, Limits, RunnerId, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{Beat, Beaten as StoreBeaten, Commit, Document, Holder, Key, Store, Stored};
 
@@ -90,7 +90,7 @@ impl<S: Store> Control<S> {
 }
 
 /// Whether this beat is the first sign of life: other clocks run from now on.
-fn is_news(row: &SandboxRow) -> bool {
+pub(crate) fn is_news(row: &SandboxRow) -> bool {
     row.stream.as_ref().is_some_and(|stream| !stream.0.is_alive())
 }
 
@@ -101,7 +101,19 @@ fn beaten<S: Store>(
     now: Timestamp,
     control: &Control<S>,
 ) -> Option<Commit> {
-    let mut row = stored.row.clone();
+    let row = pulsed(&stored.row, status, heard, now, &control.settings().limits)?;
+    Some(Commit::new().update(stored.revision, &row))
+}
+
+/// The sandbox after a beat, if it is watched yet.
+pub(crate) fn pulsed(
+    row: &SandboxRow,
+    status: HeartbeatStatus,
+    heard: bool,
+    now: Timestamp,
+    limits: &Limits,
+) -> Option<SandboxRow> {
+    let mut row = row.clone();
     let Document(evidence) = row.evidence.as_mut()?;
     let before = evidence.status();
     evidence.beat(status, now);
@@ -113,9 +125,9 @@ fn beaten<S: Store>(
     if before != Some(status) || heard {
         row.due_at = Some(now);
     } else if row.due_at.is_none() {
-        row.due_at = judge(evidence, &control.settings().limits, now).recheck_at;
+        row.due_at = judge(evidence, limits, now).recheck_at;
     }
-    Some(Commit::new().update(stored.revision, &row))
+    Some(row)
 }
 
 /// The presence of a runner.

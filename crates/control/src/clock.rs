@@ -54,7 +54,7 @@ impl Watch {
 }
 
 impl<S: Store> Control<S> {
-    /// What the store's clock shows. Everything in control that asks for the time asks here.
+    /// What the store's clock shows. Whatever judges by the time asks here.
     pub(crate) async fn now(&self) -> Result<Timestamp, Failure> {
         let asked = Instant::now();
         let shown = self.store().now().await?;

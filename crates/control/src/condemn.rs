@@ -22,6 +22,7 @@ use serde_json::json;
 
 use crate::Control;
 use crate::commit::{EndNote, Put};
+use crate::finish::success_facts;
 use crate::look::{Look, TRIES};
 use crate::refuse::{Outcome, Refused};
 
@@ -227,6 +228,10 @@ impl<S: Store> Control<S> {
             self.store().rearm(key, stored.revision, Some(again)).await?;
             return Ok(Put::Done);
         }
+        if attempt.row.runner.is_none() && matches!(verdict.ruling, Ruling::Expired | Ruling::Gone)
+        {
+            return self.complete_elsewhere(look).await;
+        }
         let first = verdict.reasons.as_slice().first();
         if let Some(until) = first.and_then(|reading| self.doubted_until(reading, look.now))
             && verdict.ruling.cause().is_some()
@@ -251,6 +256,27 @@ impl<S: Store> Control<S> {
             look.sandbox_changed = true;
         }
         self.condemn(&look, cause, verdict.reasons.as_slice().first().copied()).await
+    }
+
+    /// An agent that no runner watches said that it is done, and did nothing since: it succeeded.
+    async fn complete_elsewhere(&self, look: &Look) -> Outcome<Put> {
+        let Some(attempt) = &look.attempt else { return Ok(Put::Done) };
+        let subtasks = self.subtasks(look.task.row.task.id).await?;
+        let mut look = look.clone();
+        if let Some(sandbox) = &mut look.sandbox {
+            sandbox.row.due_at = None;
+            look.sandbox_changed = true;
+        }
+        let facts = success_facts(&look, &subtasks, worked(&look));
+        let event = Event::Succeed { attempt: attempt.row.attempt.number, facts };
+        let row = &look.task.row.task;
+        match task::step(row, Some(&attempt.row.attempt), &event, look.now, &look.policy) {
+            Disposition::Accept(next) => {
+                let draft = self.draft(&look, &next, &EndNote::NONE);
+                self.put(draft.with(|commit| subtasks.read(commit))).await
+            }
+            Disposition::Ignore | Disposition::Deny(_) => self.condemn(&look, None, None).await,
+        }
     }
 
     /// Ends the attempt for what the verdict found, in the commit that moves the sandbox.

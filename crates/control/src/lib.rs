@@ -24,6 +24,7 @@ mod condemn;
 mod finish;
 mod follow;
 mod frozen;
+mod ingest;
 mod look;
 mod mailbox;
 pub mod metrics;

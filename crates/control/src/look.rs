@@ -12,7 +12,7 @@ use belay_store::rows::{
     AccountRow, AttemptRow, DependencyRow, LedgerRow, RoleRow, SandboxRow, SessionRow, SpecRow,
     TaskRow,
 };
-use belay_store::{Commit, Failure, MAX_BATCH, Query, Record, Store, Stored};
+use belay_store::{Commit, Failure, Gather, Gathered, MAX_BATCH, Query, Record, Store, Stored};
 
 use crate::Control;
 use crate::refuse::{Outcome, Refused};
@@ -176,6 +176,59 @@ impl<S: Store> Control<S> {
         })
     }
 
+    /// A task with its last attempt, in two trips, and what else was asked for in the first.
+    ///
+    /// Decisions look row by row, because they are few; views are many.
+    pub(crate) async fn look_and(
+        &self,
+        id: TaskId,
+        mut first: Gather,
+    ) -> Outcome<(Look, Gathered)> {
+        let now = self.now().await?;
+        let task = first.load::<TaskRow>(&[id]);
+        let spec = first.load::<SpecRow>(&[id]);
+        let found = self.store().gather(first).await?;
+        let Some(task) = found.row(&task)? else { return Err(unknown(id)) };
+        let Some(spec) = found.row(&spec)? else { return Err(unknown(id)) };
+        let root = task.row.root;
+        let mut second = Gather::new();
+        let of_root = second.load::<SpecRow>(&[root]);
+        let ledger = second.load::<LedgerRow>(&[root]);
+        let role = second.load::<RoleRow>(std::slice::from_ref(&task.row.role));
+        let attempt = second.load::<AttemptRow>(&[(id, task.row.task.attempts)]);
+        let account = second.load::<AccountRow>(task.row.account.as_slice());
+        let found_second = self.store().gather(second).await?;
+        let attempt = found_second.row(&attempt)?;
+        let session = attempt.as_ref().map(|row| row.row.session).or(task.row.session);
+        let session = match session {
+            Some(session) => self.row::<SessionRow>(session).await?,
+            None => None,
+        };
+        let sandbox = match attempt.as_ref().and_then(|row| row.row.sandbox) {
+            Some(sandbox) => self.row::<SandboxRow>(sandbox).await?,
+            None => None,
+        };
+        let role = found_second.row(&role)?;
+        let name = task.row.role.as_str();
+        let policy = self.settings().policy(name, role.as_ref().map(|r| &r.row), &spec.row);
+        let look = Look {
+            now,
+            policy,
+            budget: found_second.row(&of_root)?.map_or(spec.row.budget, |row| row.row.budget),
+            task,
+            spec: spec.row,
+            attempt,
+            session,
+            sandbox,
+            ledger: found_second.row(&ledger)?,
+            role,
+            account: found_second.row(&account)?,
+            sandbox_changed: false,
+            session_changed: false,
+        };
+        Ok((look, found))
+    }
+
     /// The subtasks of a task.
     pub(crate) async fn subtasks(&self, task: TaskId) -> Outcome<Others> {
         Ok(Others { rows: self.all(Query::<TaskRow>::first(MAX_BATCH).parent(&[task])).await? })
@@ -193,7 +246,7 @@ impl<S: Store> Control<S> {
         self.others(edges.iter().map(|edge| edge.row.task)).await
     }
 
-    async fn others(&self, ids: impl Iterator<Item = TaskId>) -> Outcome<Others> {
+    pub(crate) async fn others(&self, ids: impl Iterator<Item = TaskId>) -> Outcome<Others> {
         let ids: Vec<_> = ids.collect();
         let rows = self.store().load::<TaskRow>(&ids).await?;
         Ok(Others { rows: rows.into_iter().flatten().collect() })

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay_api::{Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece};
+use belay_api::{
+    Announcement, Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece,
+};
 use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::blob::{BlobKey, Piece};
@@ -52,16 +54,8 @@ impl<S: Store> Control<S> {
             let more = read.cursor != cursor;
             cursor = read.cursor;
             if !read.events.is_empty() || left.is_zero() {
-                let epoch = cursor.epoch;
-                let view = |event: belay_store::Event| EventView {
-                    cursor: Cursor { epoch, number: event.number }.to_string(),
-                    task: event.event.task,
-                    attempt: event.event.attempt,
-                    kind: event.event.kind,
-                    body: serde_json::from_str(&event.event.body).unwrap_or_default(),
-                    at: event.event.at,
-                };
-                let events = read.events.into_iter().map(view).collect();
+                let events = read.events.into_iter().map(|event| view(cursor.epoch, event));
+                let events = events.collect();
                 return Ok(Events { events, cursor: cursor.to_string() });
             }
             if !more {
@@ -70,6 +64,28 @@ impl<S: Store> Control<S> {
                 let _ = timeout(patience, awaited).await;
             }
         }
+    }
+
+    /// Where the log of events begins and ends: before its oldest event, and after its newest.
+    pub async fn log_ends(&self) -> Result<(Cursor, Cursor), Problem> {
+        let oldest = self.store().oldest().await.map_err(Refused::from)?;
+        let newest = self.store().latest().await.map_err(Refused::from)?;
+        Ok((oldest, newest))
+    }
+
+    /// At most `limit` events of the log after a cursor, as they are stored.
+    pub async fn read_log(
+        &self,
+        after: Cursor,
+        filter: EventFilter,
+        limit: usize,
+    ) -> Result<belay_store::Events, Problem> {
+        Ok(self.store().events(after, filter, limit).await.map_err(Refused::from)?)
+    }
+
+    /// Waits until the log may have grown, or for at most `patience`.
+    pub async fn await_log(&self, after: Cursor, patience: Duration) {
+        let _ = timeout(patience, self.store().await_events(after, patience)).await;
     }
 
     /// A piece of a transcript: at once if there is any, else after at most `wait`.
@@ -210,6 +226,20 @@ impl<S: Store> Control<S> {
             Ok(bytes) => Ok(Backup { path, bytes }),
             Err(why) => Err(Problem::new(Code::Refused, why)),
         }
+    }
+}
+
+fn view(epoch: u64, event: belay_store::Event) -> EventView {
+    let announces = Announcement::of(&event.event.kind, &event.event.body);
+    EventView {
+        cursor: Cursor { epoch, number: event.number }.to_string(),
+        task: event.event.task,
+        attempt: event.event.attempt,
+        workflow: event.event.workflow,
+        kind: event.event.kind,
+        announces,
+        body: serde_json::from_str(&event.event.body).unwrap_or_default(),
+        at: event.event.at,
     }
 }
 

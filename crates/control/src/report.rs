@@ -11,7 +11,7 @@ use belay_kernel::planted::{self, Bug};
 use belay_kernel::sandbox::{self, Event as SandboxEvent};
 use belay_kernel::tool::ToolKey;
 use belay_kernel::verdict::judge;
-use belay_kernel::{Disposition, EventClass, EventKind, Limits, Switches, Timestamp};
+use belay_kernel::{Disposition, Limits, Switches, Timestamp};
 use belay_store::blob::{BlobHash, BlobKey};
 use belay_store::rows::{AttemptRow, LedgerRow, SandboxRow, SessionRow};
 use belay_store::{Commit, NewEffect, NewEvent, Request, Store, Stored};
@@ -148,11 +148,7 @@ fn watched(row: &SandboxRow, report: &Report, now: Timestamp, limits: &Limits) -
             Seen::Event { kind, .. } => {
                 evidence.seen(kind, now);
                 stream.seen();
-                happened.push(match (kind, kind.class()) {
-                    (EventKind::Completed, _) => SandboxEvent::Completed,
-                    (_, EventClass::Work) => SandboxEvent::Worked,
-                    (_, EventClass::NotWork) => SandboxEvent::SignOfLife,
-                });
+                happened.push(SandboxEvent::from_kind(kind));
             }
             Seen::ToolOpened { id } => {
                 evidence.tool_opened(ToolKey::of(id), now);
@@ -165,11 +161,7 @@ fn watched(row: &SandboxRow, report: &Report, now: Timestamp, limits: &Limits) -
             Seen::Usage(_) | Seen::Conversation(_) | Seen::Drift(_) => {}
         }
     }
-    let recheck = judge(evidence, limits, now).recheck_at;
-    row.due_at = match (row.due_at, recheck) {
-        (Some(due), Some(recheck)) => Some(due.min(recheck)),
-        (due, recheck) => due.or(recheck),
-    };
+    row.due_at = sooner(row.due_at, judge(evidence, limits, now).recheck_at);
     for event in happened {
         if let Disposition::Accept(moved) = sandbox::step(&row.state, event, now, limits) {
             row.state = moved.next;
@@ -179,16 +171,21 @@ fn watched(row: &SandboxRow, report: &Report, now: Timestamp, limits: &Limits) -
 }
 
 /// A timer that is too early is set right when it fires; only one that is too late is moved.
-fn earlier(
+pub(crate) fn earlier(
     due: Option<Timestamp>,
     row: &AttemptRow,
     stream: &belay_kernel::deadline::Stream,
     limits: &Limits,
     switches: &Switches,
 ) -> Option<Timestamp> {
-    match (due, due_at(row, stream, limits, switches)) {
-        (Some(due), Some(next)) => Some(due.min(next)),
-        (due, next) => due.or(next),
+    sooner(due, due_at(row, stream, limits, switches))
+}
+
+/// The first of two moments, as far as there are any.
+pub(crate) fn sooner(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -11,8 +11,10 @@ use belay_kernel::role::RoleName;
 use belay_kernel::task::State;
 use belay_kernel::termination::Step;
 use belay_kernel::{TaskId, Timestamp};
-use belay_store::rows::{AttemptRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow};
-use belay_store::{After, MAX_BATCH, Name, Query, Store, Stored};
+use belay_store::rows::{
+    AttemptRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow,
+};
+use belay_store::{After, Gather, MAX_BATCH, Name, Query, Store, Stored};
 
 use crate::Control;
 use crate::look::{Look, Others};
@@ -102,12 +104,19 @@ impl<S: Store> Control<S> {
     }
 
     async fn view(&self, id: TaskId) -> Outcome<TaskView> {
-        let look = self.look(id).await?;
-        let (subtasks, waits) = (self.subtasks(id).await?, self.dependencies(id).await?);
+        let mut first = Gather::new();
+        let subtasks = first.list(Query::<TaskRow>::first(MAX_BATCH).parent(&[id]))?;
+        let edges = first.list(Query::<DependencyRow>::first(MAX_BATCH).task(&[id]))?;
+        let attempts = first.list(Query::<AttemptRow>::first(MAX_BATCH).task(&[id]))?;
+        let questions = first.list(Query::<QuestionRow>::first(MAX_BATCH).task(&[id]))?;
+        let remarks = first.list(Query::<RemarkRow>::first(50).task(&[id]))?;
+        let (look, found) = self.look_and(id, first).await?;
+        let subtasks = Others { rows: found.rows(&subtasks)? };
+        let edges = found.rows(&edges)?;
+        let waits = self.others(edges.iter().map(|edge| edge.row.depends_on)).await?;
+        let (attempts, questions) = (found.rows(&attempts)?, found.rows(&questions)?);
+        let remarks = found.rows(&remarks)?;
         let sentence = self.explain(&look, &subtasks).to_string();
-        let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).task(&[id])).await?;
-        let questions = self.all(Query::<QuestionRow>::first(MAX_BATCH).task(&[id])).await?;
-        let remarks = self.store().list(Query::<RemarkRow>::first(50).task(&[id])).await?;
         let said = |row: &&Stored<RemarkRow>| row.row.speaker == Speaker::Agent;
         let (task, spec) = (&look.task.row, &look.spec);
         let text = |name: &Option<Name>| name.as_deref().map(str::to_owned);
@@ -136,8 +145,8 @@ impl<S: Store> Control<S> {
             subtasks: self.children(&subtasks).await?,
             after: self.children(&waits).await?,
             questions: questions.iter().rev().map(|row| question_view(&row.row)).collect(),
-            summary_text: remarks.rows.iter().find(said).map(|row| row.row.text.to_string()),
-            progress: remarks.rows.iter().find_map(|row| progress_view(&row.row)),
+            summary_text: remarks.iter().find(said).map(|row| row.row.text.to_string()),
+            progress: remarks.iter().find_map(|row| progress_view(&row.row)),
             revision: look.task.revision.0,
         })
     }

@@ -3,8 +3,10 @@
 
 use belay_api::port::Who;
 use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_is};
+use belay_kernel::fence::{self, Intent};
+use belay_kernel::sandbox::State;
 use belay_kernel::{AttemptNumber, TaskId};
-use belay_store::rows::AttemptRow;
+use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{MAX_BATCH, Query, Store, Stored};
 
 use crate::Control;
@@ -22,20 +24,39 @@ impl<S: Store> Control<S> {
 
     /// The attempt whose token this is, as long as it may act.
     pub async fn speaker(&self, token: &str) -> Result<Option<Who>, Problem> {
-        let Some(id) = named(token) else { return Ok(None) };
-        let row = self.row::<AttemptRow>(id).await.map_err(Refused::from)?;
-        let known =
-            |row: &AttemptRow| row.token_hash.as_deref().is_some_and(|hash| token_is(token, hash));
-        let Some(row) = row.filter(|row| known(&row.row)) else { return Ok(None) };
-        if row.row.attempt.may_act() {
-            return Ok(Some(who(&row.row)));
+        let Some(row) = self.attempt_of(token).await? else { return Ok(None) };
+        if row.attempt.may_act() {
+            return Ok(Some(who(&row)));
         }
         // The same agent may have gone on in the same sandbox, for a later attempt.
-        let Some(sandbox) = row.row.sandbox else { return Ok(None) };
+        let Some(sandbox) = row.sandbox else { return Ok(None) };
         let later = Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[sandbox]);
         let later = self.all(later).await.map_err(Refused::from)?;
-        let acts = |row: &&Stored<AttemptRow>| known(&row.row) && row.row.attempt.may_act();
+        let acts = |row: &&Stored<AttemptRow>| is_of(token, &row.row) && row.row.attempt.may_act();
         Ok(later.iter().find(acts).map(|row| who(&row.row)))
+    }
+
+    /// What whoever speaks for an attempt that is over is told: that, and not that it is a
+    /// stranger, because whoever is told so kills its agent at once.
+    pub async fn over(&self, token: &str) -> Result<Option<Problem>, Problem> {
+        let Some(row) = self.attempt_of(token).await? else { return Ok(None) };
+        let sandbox = match row.sandbox {
+            Some(id) => self.row::<SandboxRow>(id).await.map_err(Refused::from)?,
+            None => None,
+        };
+        let dead = |state| matches!(state, State::Dead { .. } | State::Terminated);
+        if sandbox.is_some_and(|stored| dead(stored.row.state)) {
+            return Ok(Some(Refused::Gone.into()));
+        }
+        let attempt = &row.attempt;
+        let admitted = fence::admit(attempt, attempt.number, attempt.epoch, Intent::Act);
+        Ok(admitted.err().map(|refusal| Refused::from(refusal).into()))
+    }
+
+    async fn attempt_of(&self, token: &str) -> Outcome<Option<AttemptRow>> {
+        let Some(id) = named(token) else { return Ok(None) };
+        let row = self.row::<AttemptRow>(id).await?;
+        Ok(row.map(|stored| stored.row).filter(|row| is_of(token, row)))
     }
 
     /// Makes a subtask for the agent that speaks.
@@ -57,6 +78,11 @@ impl<S: Store> Control<S> {
         let new = NewTask { parent: Some(speaker.task), ..new };
         self.admit(&asked, new, Some(speaker)).await
     }
+}
+
+/// Whether this is an attempt's token.
+fn is_of(token: &str, row: &AttemptRow) -> bool {
+    row.token_hash.as_deref().is_some_and(|hash| token_is(token, hash))
 }
 
 /// The attempt that a token names.

@@ -130,6 +130,7 @@ impl fmt::Display for EventKind {
 
 /// What a heartbeat says of its agent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HeartbeatStatus {
     /// No turn is open.

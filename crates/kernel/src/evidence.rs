@@ -34,6 +34,20 @@ pub struct Evidence {
     status: Option<HeartbeatStatus>,
     hold: Hold,
     tools: OpenTools,
+    /// The number of the last event that its sender numbered.
+    #[serde(default)]
+    counted: u64,
+}
+
+/// What a numbered event is beside those that came before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It is the next one.
+    Next,
+    /// It came before: told again, because the answer was lost.
+    Known,
+    /// Events before it have not come.
+    Early,
 }
 
 impl Evidence {
@@ -47,6 +61,7 @@ impl Evidence {
             status: None,
             hold: Hold::Nothing,
             tools: OpenTools::default(),
+            counted: 0,
         }
     }
 
@@ -83,6 +98,23 @@ impl Evidence {
     /// The tool calls that are open.
     pub const fn tools(&self) -> &OpenTools {
         &self.tools
+    }
+
+    /// The number that the next numbered event has.
+    pub const fn next_number(&self) -> u64 {
+        self.counted.saturating_add(1)
+    }
+
+    /// What an event with this number is; the next one is counted by it.
+    pub fn count(&mut self, number: u64) -> Turn {
+        if number <= self.counted {
+            return Turn::Known;
+        }
+        if number > self.next_number() {
+            return Turn::Early;
+        }
+        self.counted = number;
+        Turn::Next
     }
 
     /// An event of the agent arrived.
@@ -181,5 +213,29 @@ impl Evidence {
             self.carry(since, now);
         }
         self.hold = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_counted_once_and_in_order() {
+        let mut evidence = Evidence::new(Timestamp::EPOCH);
+        let mut count = |number| evidence.count(number);
+        assert_eq!(
+            [1, 2, 2, 1].map(&mut count),
+            [Turn::Next, Turn::Next, Turn::Known, Turn::Known]
+        );
+        assert_eq!([4, 3, 4].map(count), [Turn::Early, Turn::Next, Turn::Next]);
+        assert_eq!(evidence.next_number(), 5);
+    }
+
+    #[test]
+    fn evidence_from_before_numbers_has_none() {
+        let mut old = serde_json::to_value(Evidence::new(Timestamp::EPOCH)).unwrap();
+        old.as_object_mut().unwrap().remove("counted");
+        assert_eq!(serde_json::from_value::<Evidence>(old).unwrap().next_number(), 1);
     }
 }

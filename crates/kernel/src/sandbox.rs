@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::cause::Cause;
 use crate::clock::{Clock, Reading};
 use crate::disposition::Disposition;
+use crate::event::{EventClass, EventKind};
 use crate::limits::Limits;
 use crate::time::Timestamp;
 use crate::verdict::{Death, Ruling};
@@ -229,6 +230,15 @@ pub enum Event {
 }
 
 impl Event {
+    /// What an event of the agent is to the sandbox machine.
+    pub const fn from_kind(kind: &EventKind) -> Self {
+        match (kind, kind.class()) {
+            (EventKind::Completed, _) => Self::Completed,
+            (_, EventClass::Work) => Self::Worked,
+            (_, EventClass::NotWork) => Self::SignOfLife,
+        }
+    }
+
     /// What a ruling is to the sandbox machine; nothing, if it changes no state.
     pub const fn from_ruling(ruling: Ruling) -> Option<Self> {
         match ruling {

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Asking, Backup, Comment, Continue, Events, Health, ListSandboxes,
-    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
-    Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView,
-    TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
+    Accept, AgentEvent, Answer, Ask, Asking, Backup, Comment, Continue, Events, EventsTaken,
+    Health, Heartbeat, HeartbeatTaken, ListSandboxes, ListTasks, ListTokens, MadeToken,
+    NewQuestion, NewTask, NewToken, Principal, Problem, Progress, Ready, ReceiptView, Resume,
+    SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView, TokenPage, TokenView,
+    TranscriptPiece, VerdictView, WhyView,
 };
 use belay_control::Control;
 use belay_kernel::{QuestionId, SandboxId, TaskId};
-use belay_store::Store;
+use belay_store::{Cursor, EventFilter, Store};
 
 use crate::service::Service;
 
@@ -26,6 +27,29 @@ impl<S: Store> Service for Control<S> {
 
     async fn principal(&self, token: &str) -> Result<Option<Principal>, Problem> {
         Self::principal(self, token).await
+    }
+
+    async fn over(&self, token: &str) -> Result<Option<Problem>, Problem> {
+        Self::over(self, token).await
+    }
+
+    async fn take_events(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        events: Vec<AgentEvent>,
+        key: Option<String>,
+    ) -> Result<EventsTaken, Problem> {
+        Self::take_events(self, who, sandbox, events, key).await
+    }
+
+    async fn take_heartbeat(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        beat: Heartbeat,
+    ) -> Result<HeartbeatTaken, Problem> {
+        Self::take_heartbeat(self, who, sandbox, beat).await
     }
 
     async fn add_subtask(
@@ -121,6 +145,23 @@ impl<S: Store> Service for Control<S> {
         wait: Duration,
     ) -> Result<Events, Problem> {
         Self::events(self, task, after, wait).await
+    }
+
+    async fn log_ends(&self) -> Result<(Cursor, Cursor), Problem> {
+        Self::log_ends(self).await
+    }
+
+    async fn read_log(
+        &self,
+        after: Cursor,
+        filter: EventFilter,
+        limit: usize,
+    ) -> Result<belay_store::Events, Problem> {
+        Self::read_log(self, after, filter, limit).await
+    }
+
+    async fn await_log(&self, after: Cursor, patience: Duration) {
+        Self::await_log(self, after, patience).await;
     }
 
     async fn transcript(

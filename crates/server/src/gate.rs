@@ -55,6 +55,10 @@ impl Closing {
     }
 }
 
+/// A token that may open nothing any more before a long answer is over.
+#[derive(Clone)]
+pub(crate) struct Revocable(pub(crate) String);
+
 /// Names for requests that come without one: unique in this process, and unlike other processes'.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -140,13 +144,18 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     let peer = request.extensions().get::<Peer>().copied();
     let principal = match gate.access.opens(&token) {
         true => Principal::holder(Scope::Admin, "admin"),
-        false => known(gate, &token, peer).await?,
+        false => {
+            let principal = known(gate, &token, peer).await?;
+            request.extensions_mut().insert(Revocable(token));
+            principal
+        }
     };
     request.extensions_mut().insert(principal);
     Ok(())
 }
 
-/// Whose token this is. Whoever guesses is told to wait, without a look at the database.
+/// Whose token this is. Whoever guesses is told to wait, without a look at the database; an agent
+/// whose attempt is over guesses nothing, and is told that.
 async fn known<S: Service>(
     gate: &Gate<S>,
     token: &str,
@@ -154,16 +163,15 @@ async fn known<S: Service>(
 ) -> Result<Principal, Failed> {
     let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
     gate.failures.check(address, token, Instant::now())?;
-    match gate.service.principal(token).await? {
-        Some(principal) => {
-            gate.failures.opened(address, token, Instant::now());
-            Ok(principal)
-        }
-        None => {
-            gate.failures.failed(address, token, Instant::now());
-            Err(unknown_token())
-        }
+    if let Some(principal) = gate.service.principal(token).await? {
+        gate.failures.opened(address, token, Instant::now());
+        return Ok(principal);
     }
+    if let Some(problem) = gate.service.over(token).await? {
+        return Err(problem.into());
+    }
+    gate.failures.failed(address, token, Instant::now());
+    Err(unknown_token())
 }
 
 /// What whoever has no token is told.

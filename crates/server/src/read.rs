@@ -25,12 +25,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failed;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failed> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                return Failed::new(Code::TooLarge, "the body is larger than this takes");
-            }
-            Failed::new(Code::BadRequest, format!("the body cannot be read: {rejection}"))
-        })?;
+        let bytes = whole(request, state).await?;
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self(T::default()));
         }
@@ -39,6 +34,16 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Body<T> {
         })?;
         Ok(Self(value.unwrap_or_default()))
     }
+}
+
+/// The whole body of a request, bounded.
+pub(crate) async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Failed> {
+    Bytes::from_request(request, state).await.map_err(|rejection| {
+        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            return Failed::new(Code::TooLarge, "the body is larger than this takes");
+        }
+        Failed::new(Code::BadRequest, format!("the body cannot be read: {rejection}"))
+    })
 }
 
 /// The query of a request.
@@ -97,9 +102,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 fn key(value: &HeaderValue) -> Result<String, Failed> {
     match value.to_str() {
-        Ok(key) if (1..=KEY_LIMIT).contains(&key.len()) => Ok(key.to_owned()),
+        Ok(key) if (1..=KEY_LIMIT).contains(&key.len()) && !key.contains([' ', '\t']) => {
+            Ok(key.to_owned())
+        }
         Ok(_) | Err(_) => {
-            let detail = format!("an idempotency key is 1 to {KEY_LIMIT} plain characters");
+            let detail =
+                format!("an idempotency key is 1 to {KEY_LIMIT} plain characters, without spaces");
             Err(Failed::new(Code::BadRequest, detail))
         }
     }

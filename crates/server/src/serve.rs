@@ -5,30 +5,34 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::middleware;
+use axum::{Extension, Router, middleware};
+use futures_util::FutureExt;
 use hyper::body::Incoming;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tower_service::Service as _;
 
 use crate::access::Access;
 use crate::gate::{Closing, Gate, Names, Peer, pass};
+use crate::live::{Hub, Live, Slot};
+use crate::patient::Patient;
 use crate::routes::router;
 use crate::service::Service;
 use crate::tls::Tls;
 
-/// How many connections are open at a time; further ones wait to be accepted.
+/// How many connections are open at a time, streams apart; further ones wait to be accepted.
 const CONNECTIONS: usize = 1024;
 /// How long a client may take to send the head of a request.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client may take nothing of what it is sent.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// How large the head of a request may be; one that is larger is answered 431.
 const HEAD_SIZE: usize = 64 << 10;
 /// How long requests may go on after the server was told to stop.
@@ -42,6 +46,12 @@ pub async fn serve<S: Service>(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
+    let hub = Hub::new();
+    let (live, mut streams) = Live::new(hub.clone(), closing.clone());
+    let reading = {
+        let service = service.clone();
+        tokio::spawn(async move { hub.run(&service).await })
+    };
     let gate = Gate {
         access: Arc::new(access),
         service: service.clone(),
@@ -50,10 +60,13 @@ pub async fn serve<S: Service>(
         failures: Arc::default(),
     };
     let tls = gate.access.tls().cloned();
-    let app = router(service).layer(middleware::from_fn_with_state(gate, pass::<S>));
-    let graceful = GracefulShutdown::new();
+    let app = router(service)
+        .layer(Extension(live))
+        .layer(middleware::from_fn_with_state(gate, pass::<S>));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut stop = std::pin::pin!(stop);
+    let (open, mut connections) = mpsc::channel::<()>(1);
+    let ear = Ear { app, tls, closing: close.subscribe(), open };
+    let mut stop = pin!(stop);
     loop {
         let slot = tokio::select! {
             () = &mut stop => break,
@@ -62,11 +75,7 @@ pub async fn serve<S: Service>(
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let connection = Connection { stream, peer: Peer(peer.ip()), slot };
-                    let (app, watcher) = (app.clone(), graceful.watcher());
-                    tokio::spawn(connection.serve(app, tls.clone(), watcher));
-                }
+                Ok((stream, peer)) => ear.clone().take(stream, Peer(peer.ip()), slot),
                 // A connection that broke before it was taken, or no file descriptor left: both
                 // pass, and neither is a reason to end.
                 Err(error) => {
@@ -76,57 +85,95 @@ pub async fn serve<S: Service>(
             },
         }
     }
-    drop(listener);
+    // Whoever connected before we stopped is served: their requests may be under way already.
+    while let (Some(Ok((stream, peer))), Ok(slot)) =
+        (listener.accept().now_or_never(), Arc::clone(&slots).try_acquire_owned())
+    {
+        ear.clone().take(stream, Peer(peer.ip()), slot);
+    }
+    drop((listener, ear));
     // Nobody listens any more if every request is over.
     let _ = close.send(true);
-    if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
+    let over = async {
+        // Nothing is ever sent: this is over when the last connection and the last stream are.
+        let _ = connections.recv().await;
+        let _ = streams.recv().await;
+    };
+    if tokio::time::timeout(DRAIN_LIMIT, over).await.is_err() {
         tracing::warn!("requests were still under way after {DRAIN_LIMIT:?}");
     }
+    reading.abort();
+    // It ends because it was told to.
+    let _ = reading.await;
     Ok(())
 }
 
-/// A connection that was accepted.
-struct Connection {
-    stream: TcpStream,
-    peer: Peer,
-    slot: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    /// Answers its requests until it ends.
-    async fn serve(self, app: Router, tls: Option<Tls>, watcher: Watcher) {
-        // Answers are small and waited for.
-        let _ = self.stream.set_nodelay(true);
-        let ended = match tls {
-            None => converse(self.stream, self.peer, app, watcher).await,
-            Some(tls) => match tokio::time::timeout(HEAD_LIMIT, tls.accept(self.stream)).await {
-                Ok(Ok(stream)) => converse(stream, self.peer, app, watcher).await,
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err("no key was agreed on in time".to_owned()),
-            },
-        };
-        if let Err(why) = ended {
-            tracing::debug!("a connection ended: {why}");
-        }
-        drop(self.slot);
-    }
-}
-
-async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: I,
-    peer: Peer,
+/// What every connection is served with.
+#[derive(Clone)]
+struct Ear {
     app: Router,
-    watcher: Watcher,
-) -> Result<(), String> {
-    let app = TowerToHyperService::new(app);
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        app.call(request)
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
-        .max_buf_size(HEAD_SIZE)
-        .serve_connection(TokioIo::new(stream), service);
-    watcher.watch(connection).await.map_err(|error| error.to_string())
+    tls: Option<Tls>,
+    closing: watch::Receiver<bool>,
+    /// Held by every connection: closed when all of them are over.
+    open: mpsc::Sender<()>,
+}
+
+impl Ear {
+    /// Answers the requests of a connection until it ends.
+    fn take(self, stream: TcpStream, peer: Peer, slot: OwnedSemaphorePermit) {
+        // Answers are small and waited for.
+        let _ = stream.set_nodelay(true);
+        let slot = Slot::new(slot);
+        tokio::spawn(async move {
+            let ended = match self.tls.clone() {
+                None => self.converse(stream, peer, slot).await,
+                Some(tls) => match tokio::time::timeout(HEAD_LIMIT, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => self.converse(stream, peer, slot).await,
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err("no key was agreed on in time".to_owned()),
+                },
+            };
+            if let Err(why) = ended {
+                tracing::debug!("a connection ended: {why}");
+            }
+        });
+    }
+
+    async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        stream: I,
+        peer: Peer,
+        slot: Slot,
+    ) -> Result<(), String> {
+        let Self { app, mut closing, open, tls: _ } = self;
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(slot.clone());
+            app.clone().call(request)
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_LIMIT)
+            .max_buf_size(HEAD_SIZE)
+            .serve_connection(TokioIo::new(Patient::new(stream, STALL_LIMIT)), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let told = async {
+            // An error means that the server is gone, which is the same.
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = told => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        drop(open);
+        ended.map_err(|error| error.to_string())
+    }
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Asking, Backup, Comment, Continue, Events, Health, ListSandboxes,
-    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
-    Ready, ReceiptView, Resume, SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView,
-    TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
+    Accept, AgentEvent, Answer, Ask, Asking, Backup, Comment, Continue, Events, EventsTaken,
+    Health, Heartbeat, HeartbeatTaken, ListSandboxes, ListTasks, ListTokens, MadeToken,
+    NewQuestion, NewTask, NewToken, Principal, Problem, Progress, Ready, ReceiptView, Resume,
+    SandboxPage, SandboxView, Stopping, Submission, TaskPage, TaskView, TokenPage, TokenView,
+    TranscriptPiece, VerdictView, WhyView,
 };
 use belay_kernel::{QuestionId, SandboxId, TaskId};
+use belay_store::{Cursor, EventFilter};
 
 use crate::watch::Watched;
 
@@ -27,6 +29,26 @@ pub trait Service: Watched {
 
     /// Whose token this is, as long as it opens anything.
     fn principal(&self, token: &str) -> impl Future<Output = Later<Option<Principal>>> + Send;
+
+    /// What whoever speaks for an attempt that is over is told.
+    fn over(&self, token: &str) -> impl Future<Output = Later<Option<Problem>>> + Send;
+
+    /// Takes events of the agent in a sandbox, its own unless one is named: all of them or none.
+    fn take_events(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        events: Vec<AgentEvent>,
+        key: Option<String>,
+    ) -> impl Future<Output = Later<EventsTaken>> + Send;
+
+    /// Takes a beat of the agent in a sandbox, its own unless one is named.
+    fn take_heartbeat(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        beat: Heartbeat,
+    ) -> impl Future<Output = Later<HeartbeatTaken>> + Send;
 
     /// Makes a subtask for the agent that speaks.
     fn add_subtask(
@@ -150,6 +172,20 @@ pub trait Service: Watched {
         after: Option<String>,
         wait: Duration,
     ) -> impl Future<Output = Later<Events>> + Send;
+
+    /// Where the log of events begins and ends.
+    fn log_ends(&self) -> impl Future<Output = Later<(Cursor, Cursor)>> + Send;
+
+    /// At most `limit` events of the log after a cursor, as they are stored.
+    fn read_log(
+        &self,
+        after: Cursor,
+        filter: EventFilter,
+        limit: usize,
+    ) -> impl Future<Output = Later<belay_store::Events>> + Send;
+
+    /// Waits until the log may have grown, or for at most `patience`.
+    fn await_log(&self, after: Cursor, patience: Duration) -> impl Future<Output = ()> + Send;
 
     /// A piece of a transcript: at once if there is any, else after at most `wait`.
     fn transcript(

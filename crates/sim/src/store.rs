@@ -11,8 +11,8 @@ use std::time::Duration;
 use belay_kernel::{Revision, Span, Timestamp};
 use belay_store::{
     Answered, Beat, Beaten, Claim, ClaimAsk, Commit, Committed, Cursor, Decide, Due, Effect,
-    EventFilter, Events, Failure, Installation, Key, Lease, LeaseKind, Memory, Page, Prune, Pruned,
-    Query, Record, Settled, Store, Stored,
+    EventFilter, Events, Failure, Gather, Gathered, Installation, Key, Lease, LeaseKind, Memory,
+    Page, Prune, Pruned, Query, Record, Settled, Store, Stored,
 };
 
 use crate::Planted;
@@ -121,6 +121,10 @@ impl Store for SimStore {
 
     async fn list<R: Record>(&self, query: Query<R>) -> Result<Page<R>, Failure> {
         self.look(self.memory.list(query)).await
+    }
+
+    async fn gather(&self, gather: Gather) -> Result<Gathered, Failure> {
+        self.look(Store::gather(&self.memory, gather)).await
     }
 
     async fn commit_all(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {

@@ -180,6 +180,7 @@ impl World {
         let node = Arc::new(Node::new(control.clone()));
         node.spawn(async move { control.tend().await });
         self.net.set(number, Some(node));
+        self.oracle.node_started();
         self.sim.note(format_args!("node {number} is up"));
     }
 

@@ -11,6 +11,7 @@ use crate::claim::{Claim, ClaimAsk, Decide};
 use crate::commit::{Answered, Commit, Committed};
 use crate::effect::{Effect, Settled};
 use crate::event::{Cursor, EventFilter, Events};
+use crate::gather::Read;
 use crate::lease::{Beat, Beaten, Lease, LeaseKind};
 use crate::query::Scan;
 use crate::refusal::Failure;
@@ -32,6 +33,19 @@ pub trait Engine: Send + Sync + 'static {
     fn scan(&self, scan: Scan) -> impl Reply<Vec<RawRow>>;
     /// How many rows of a table have each value of a column of names.
     fn tally(&self, table: &'static Table, column: &'static str) -> impl Reply<Vec<(String, u64)>>;
+    /// Several reads, in order.
+    fn gather(&self, reads: Vec<Read>) -> impl Reply<Vec<Vec<Option<RawRow>>>> {
+        async move {
+            let mut found = Vec::with_capacity(reads.len());
+            for read in reads {
+                found.push(match read {
+                    Read::Keys(table, keys) => self.read(table, keys).await?,
+                    Read::Scan(scan) => self.scan(scan).await?.into_iter().map(Some).collect(),
+                });
+            }
+            Ok(found)
+        }
+    }
     /// Commits each of `commits` by itself.
     fn commit(&self, commits: Vec<Commit>) -> impl Reply<Vec<Committed>>;
     /// Candidates, judged and committed.

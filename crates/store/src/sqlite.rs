@@ -31,6 +31,7 @@ use crate::commit::{Answered, Commit, Committed};
 use crate::effect::{Effect, Settled};
 use crate::engine::Engine;
 use crate::event::{Cursor, EventFilter, Events};
+use crate::gather::Read;
 use crate::lease::{Beat, Beaten, Lease, LeaseKind};
 use crate::open::{OpenError, Steady, wall_clock};
 use crate::query::Scan;
@@ -132,6 +133,21 @@ impl Engine for Sqlite {
         column: &'static str,
     ) -> Result<Vec<(String, u64)>, Failure> {
         self.look(move |connection| reader::tally(connection, table, column)).await
+    }
+
+    async fn gather(&self, reads: Vec<Read>) -> Result<Vec<Vec<Option<RawRow>>>, Failure> {
+        self.look(move |connection| {
+            let one = |read: &Read| match read {
+                Read::Keys(table, keys) => {
+                    keys.iter().map(|key| reader::row(connection, table, &key.cells)).collect()
+                }
+                Read::Scan(scan) => {
+                    Ok(reader::scan(connection, scan)?.into_iter().map(Some).collect())
+                }
+            };
+            reads.iter().map(one).collect()
+        })
+        .await
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {

@@ -12,6 +12,7 @@ use crate::commit::{Answered, Commit, Committed};
 use crate::effect::{Effect, Settled};
 use crate::engine::Engine;
 use crate::event::{Cursor, EventFilter, Events};
+use crate::gather::{Gather, Gathered};
 use crate::lease::{Beat, Beaten, Lease, LeaseKind};
 use crate::query::{Page, Query};
 use crate::refusal::{Failure, Refusal};
@@ -75,6 +76,8 @@ pub trait Store: Send + Sync + 'static {
         &self,
         column: &'static str,
     ) -> impl Future<Output = Result<Vec<(String, u64)>, Failure>> + Send;
+    /// Several reads in one trip.
+    fn gather(&self, gather: Gather) -> impl Future<Output = Result<Gathered, Failure>> + Send;
 
     /// Commits each decision by itself: all of it or nothing of it. The answers are in order; one
     /// that is overtaken or refused does not touch the others.
@@ -196,6 +199,9 @@ fn bounded(asked: usize) -> Result<(), Failure> {
 impl<E: Engine> Store for E {
     async fn load<R: Record>(&self, ids: &[R::Id]) -> Result<Vec<Option<Stored<R>>>, Failure> {
         bounded(ids.len())?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         let keys: Vec<_> = ids.iter().map(Key::of::<R>).collect();
         let rows = self.read(R::table(), keys).await?;
         rows.iter().map(|row| row.as_ref().map(Stored::read).transpose()).collect()
@@ -211,6 +217,11 @@ impl<E: Engine> Store for E {
     async fn tally<R: Record>(&self, column: &'static str) -> Result<Vec<(String, u64)>, Failure> {
         assert!(R::table().column(column).is_some(), "{} has no {column}", R::table().name);
         Engine::tally(self, R::table(), column).await
+    }
+
+    async fn gather(&self, gather: Gather) -> Result<Gathered, Failure> {
+        bounded(gather.reads.len())?;
+        Ok(Gathered(Engine::gather(self, gather.reads).await?))
     }
 
     async fn commit_all(&self, commits: Vec<Commit>) -> Result<Vec<Committed>, Failure> {

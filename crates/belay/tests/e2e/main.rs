@@ -15,6 +15,7 @@ mod roles;
 mod scale;
 mod scripted;
 mod stop;
+mod streams;
 mod success;
 mod table;
 mod timeouts;

@@ -210,12 +210,9 @@ impl World {
     /// Asks the server's own interface; the answer's body, also of a refusal.
     #[track_caller]
     pub(crate) fn api(&self, method: &str, path: &str, body: &Value) -> Value {
-        let file = fs::read(self.data().join("server.json")).unwrap();
-        let file: Value = serde_json::from_slice(&file).unwrap();
-        let address = file["url"].as_str().unwrap().strip_prefix("http://").unwrap();
-        let token = fs::read_to_string(self.data().join("token")).unwrap();
-        let (body, token) = (body.to_string(), token.trim());
-        let mut stream = TcpStream::connect(address).unwrap();
+        let (address, token) = self.server();
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&address).unwrap();
         let head = format!(
             "{method} /api/v1{path} HTTP/1.1\r\nhost: {address}\r\n\
              authorization: Bearer {token}\r\n\
@@ -270,6 +267,24 @@ impl World {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Where the server is, and the token that opens it.
+    pub(crate) fn server(&self) -> (String, String) {
+        let file = fs::read(self.data().join("server.json")).unwrap();
+        let file: Value = serde_json::from_slice(&file).unwrap();
+        let address = file["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+        let token = fs::read_to_string(self.data().join("token")).unwrap();
+        (address, token.trim().to_owned())
+    }
+
+    /// Tells the server to stop, as a service manager does; its exit code.
+    pub(crate) fn terminate(&self) -> Option<i32> {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = server.take().expect("the server is up");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        child.wait().unwrap().code()
     }
 
     /// Makes a task out of `run` with these words, and does not follow it; its id.

@@ -1,7 +1,9 @@
 //! The routes, by resource. Adding one is a line in its resource's table, and a handler.
 
+mod agents;
 mod attempt;
 mod attempts;
+mod live;
 mod node;
 mod reading;
 mod sandboxes;
@@ -32,6 +34,8 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     tasks::routes(&mut table);
     verbs::routes(&mut table);
     reading::routes(&mut table);
+    live::routes(&mut table);
+    agents::routes(&mut table);
     attempt::routes(&mut table);
     crate::mcp::routes(&mut table);
     attempts::routes(&mut table);

@@ -60,7 +60,11 @@ async fn create<S: Service>(
 }
 
 async fn show<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
-    let id = service.find(&id).await?;
+    // Whether a whole id is a task's is found out by showing it.
+    let id = match id.parse() {
+        Ok(id) => id,
+        Err(_) => service.find(&id).await?,
+    };
     task(&service.show(id).await?)
 }
 

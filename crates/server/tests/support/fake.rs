@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use belay_api::port::Who;
 use belay_api::{
-    Accept, Answer, Ask, Asking, Backup, Code, Comment, Continue, Events, Health, ListSandboxes,
-    ListTasks, ListTokens, MadeToken, NewQuestion, NewTask, NewToken, Principal, Problem, Progress,
-    QuestionView, Ready, ReceiptView, Resume, SandboxPage, SandboxView, Scope, Stopping,
-    Submission, TaskPage, TaskSummary, TaskView, TokenPage, TokenView, TranscriptPiece,
-    VerdictView, WhyView,
+    Accept, AgentEvent, Answer, Ask, Asking, Backup, Code, Comment, Continue, Events, EventsTaken,
+    Health, Heartbeat, HeartbeatTaken, ListSandboxes, ListTasks, ListTokens, MadeToken,
+    NewQuestion, NewTask, NewToken, Principal, Problem, Progress, QuestionView, Ready, ReceiptView,
+    Resume, SandboxPage, SandboxView, Scope, Stopping, Submission, TaskPage, TaskSummary, TaskView,
+    TokenPage, TokenView, TranscriptPiece, VerdictView, WhyView,
 };
 use belay_kernel::publish::Publish;
 use belay_kernel::receipt::Receipt;
@@ -23,6 +23,7 @@ use belay_kernel::{
     AttemptNumber, Epoch, Money, QuestionId, SandboxId, TaskId, Timestamp, TokenId,
 };
 use belay_server::{Service, Watched};
+use belay_store::{Cursor, EventFilter};
 
 type Answered<T> = Result<T, Problem>;
 
@@ -232,6 +233,52 @@ impl Service for Fake {
         // The token of a scope is its name; whatever else there is was revoked, or never was.
         let scope = token.parse::<Scope>().ok();
         Ok(scope.map(|scope| Principal::holder(scope, format!("the {scope}"))))
+    }
+
+    async fn over(&self, _: &str) -> Answered<Option<Problem>> {
+        Ok(None)
+    }
+
+    async fn take_events(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        events: Vec<AgentEvent>,
+        key: Option<String>,
+    ) -> Answered<EventsTaken> {
+        let taken = events.len() as u64;
+        let attempt = who.attempt;
+        self.change(format!("{taken} events of {attempt} in {sandbox:?} with {key:?}"))?;
+        Ok(EventsTaken { taken, known: 0, next: 1 })
+    }
+
+    async fn take_heartbeat(
+        &self,
+        who: Who,
+        sandbox: Option<SandboxId>,
+        beat: Heartbeat,
+    ) -> Answered<HeartbeatTaken> {
+        self.change(format!("{:?} of {} in {sandbox:?}", beat.status, who.attempt))?;
+        let (state, verdict) = ("RUNNING".into(), "working".into());
+        Ok(HeartbeatTaken { state, verdict, lease_ms: None })
+    }
+
+    async fn log_ends(&self) -> Answered<(Cursor, Cursor)> {
+        let start = Cursor { epoch: 1, number: 0 };
+        Ok((start, start))
+    }
+
+    async fn read_log(
+        &self,
+        after: Cursor,
+        _: EventFilter,
+        _: usize,
+    ) -> Answered<belay_store::Events> {
+        Ok(belay_store::Events { events: Vec::new(), cursor: after })
+    }
+
+    async fn await_log(&self, _: Cursor, _: Duration) {
+        std::future::pending::<()>().await;
     }
 
     async fn add_subtask(&self, _: Who, task: NewTask, _: Option<String>) -> Answered<TaskView> {

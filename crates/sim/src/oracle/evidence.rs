@@ -31,6 +31,8 @@ pub(super) struct Seen {
     leases: BTreeMap<Name, (Timestamp, i64)>,
     /// When the store's clock was last set.
     jumped_ms: Option<u64>,
+    /// When a node last started: one that was not there does not know of a jump.
+    started_ms: u64,
 }
 
 impl Oracle {
@@ -47,6 +49,12 @@ impl Oracle {
         self.note_leases(&self.attempts());
         let now = self.sim.ms();
         self.ledger().evidence.jumped_ms = Some(now);
+    }
+
+    /// A node starts.
+    pub(crate) fn node_started(&self) {
+        let now = self.sim.ms();
+        self.ledger().evidence.started_ms = now;
     }
 
     /// How long the leases of an attempt's runner are.
@@ -97,9 +105,11 @@ impl Oracle {
                 _ => None,
             };
             let silent = last.map(|last| Span::from_millis(now - last));
+            let unknown = seen.jumped_ms.is_some_and(|at| seen.started_ms >= at);
             // What arrives is as old as its arrival; its commit may be a little slow.
             let slow = Span::from_millis(SLOW_MS);
-            if let Some(silent) = silent.filter(|silent| silent.plus(slow) < fired.allowed) {
+            let fresh = |silent: &Span| silent.plus(slow) < fired.allowed && !unknown;
+            if let Some(silent) = silent.filter(fresh) {
                 let (name, clock) = (format!("{} #{}", short(name.0), name.1), fired.clock);
                 self.sim.violate(6, format!("{name} is condemned ({clock:?}) after {silent}"));
             }
@@ -119,7 +129,10 @@ impl Oracle {
         for machine in self.machines() {
             let inside = machine.inside();
             for sandbox in inside.boxes.values().filter(|sandbox| sandbox.is_alive()) {
-                let silent = self.sim.ms().saturating_sub(sandbox.printed_ms);
+                // What is reported late is as old as its arrival.
+                let name = (sandbox.task, sandbox.attempt);
+                let arrived = self.ledger().evidence.output.get(&name).map_or(0, |(_, at)| *at);
+                let silent = self.sim.ms().saturating_sub(sandbox.printed_ms.max(arrived));
                 let row = rows
                     .iter()
                     .find(|row| (row.task, row.attempt.number) == (sandbox.task, sandbox.attempt));
@@ -128,7 +141,7 @@ impl Oracle {
                 });
                 // An agent without partial output may be silent for as long as a tool call.
                 if judged && silent > Span::from_mins(10).as_millis() + SLACK_MS {
-                    let name = format!("{} #{}", short(sandbox.task), sandbox.attempt);
+                    let name = format!("{} #{}", short(name.0), name.1);
                     let span = Span::from_millis(silent);
                     self.sim.violate(6, format!("{name} is silent for {span}, and nobody minds"));
                 }
