@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
             let counted = u32::try_from(lines.len()).unwrap();
             match task.kind {
                 Kind::Counts(count) | Kind::Publishes(count) => {
-                    whole += u32::from(counted == count)
+                    whole += u32::from(counted == count);
                 }
                 Kind::IsStopped => {}
             }
