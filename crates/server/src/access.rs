@@ -116,7 +116,8 @@ pub(crate) fn unknown_token() -> Failed {
     Failed::new(
         Code::Unauthorized,
         "the token opens nothing here: it is not this server's, or it was revoked, or it is over; \
-         `belay token create` makes one, and the first is in the file `token` of the data directory",
+         `belay token create` makes one, and the first is in the file `token` of the data \
+         directory",
     )
 }
 
