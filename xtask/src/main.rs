@@ -47,7 +47,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "worlds",
-        about: "live through fresh simulated worlds for two minutes",
+        about: "live through 400 fresh simulated worlds",
         run: |workspace, _| worlds::fresh_worlds(workspace),
     },
     Command {

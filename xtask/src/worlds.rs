@@ -1,10 +1,10 @@
 //! The simulator from here: planted bugs are found, and fresh worlds hold.
 
-use crate::run::{Outcome, Workspace, passes};
+use crate::run::{Outcome, Workspace, output, passes};
 use crate::tidy;
 
-/// For how many minutes worlds are lived through that nobody has seen before.
-const MINUTES: &str = "2";
+/// How many worlds are lived through that nobody has seen before.
+const FRESH: &str = "400";
 
 /// The simulator finds every bug that is planted in the real code. The whole workspace is selected,
 /// so that what others wrote is compiled with the features that it has already been compiled with.
