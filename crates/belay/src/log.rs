@@ -185,7 +185,7 @@ mod tests {
             ("Authorization: Bearer abc.def-ghi, next", "Authorization: Bearer ***, next"),
             ("\"authorization\":\"Basic dXNlcjpwYXNz\"", "\"authorization\":\"Basic ***\""),
             ("key=sk-ant-api03-0123456789abcdef end", "key=sk-*** end"),
-            ("belay_attempt_0123456789abcdef.1.x", "belay_attempt_***"),
+            ("belay_attempt_0123456789abcdef.1.x", "belay_***"),
             ("url=https://x/ghp_0123456789012345678901234567/y", "url=https://x/ghp_***"),
             ("task 0123456789abcdef is RUNNING", "task 0123456789abcdef is RUNNING"),
             ("risk-averse-people-of-the-world", "risk-averse-people-of-the-world"),

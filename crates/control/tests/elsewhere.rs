@@ -92,6 +92,7 @@ impl World {
     async fn pass(&self, span: Span) {
         self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
         self.store.set_now(Timestamp::from_millis(self.now.get()));
+        tokio::time::advance(Duration::from_millis(span.as_millis())).await;
         let _ = tokio::time::timeout(Duration::from_millis(1_500), self.control.tend()).await;
     }
 

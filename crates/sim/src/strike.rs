@@ -81,6 +81,7 @@ impl World {
         let until = self.sim.ms() + down;
         self.nodes[number].gate.pause_until(until);
         self.nodes[number].up_since = until;
+        self.oracle.node_stands(until);
         self.sim.note(format_args!("node {number} stands still for {down} ms"));
         if self.is_embedded(number) {
             return self.runners[number].gate.pause_until(until);

@@ -33,6 +33,17 @@ pub(super) struct Seen {
     jumped_ms: Option<u64>,
     /// When a node last started: one that was not there does not know of a jump.
     started_ms: u64,
+    /// From when until when nodes stood still: what such a node commits when it goes on had
+    /// arrived before.
+    stood_ms: Vec<(u64, u64)>,
+}
+
+impl Seen {
+    /// When something had arrived at the earliest that was committed at `at`.
+    fn arrived(&self, at: u64) -> u64 {
+        let still = self.stood_ms.iter().filter(|(from, to)| (*from..=*to + SLOW_MS).contains(&at));
+        still.map(|(from, _)| *from).min().unwrap_or(at)
+    }
 }
 
 impl Oracle {
@@ -55,6 +66,12 @@ impl Oracle {
     pub(crate) fn node_started(&self) {
         let now = self.sim.ms();
         self.ledger().evidence.started_ms = now;
+    }
+
+    /// A node stands still until then.
+    pub(crate) fn node_stands(&self, until: u64) {
+        let now = self.sim.ms();
+        self.ledger().evidence.stood_ms.push((now, until));
     }
 
     /// How long the leases of an attempt's runner are.
@@ -104,7 +121,7 @@ impl Oracle {
                 Clock::Heartbeat => seen.beaten.get(&name).copied(),
                 _ => None,
             };
-            let silent = last.map(|last| Span::from_millis(now - last));
+            let silent = last.map(|last| Span::from_millis(now - seen.arrived(last)));
             let unknown = seen.jumped_ms.is_some_and(|at| seen.started_ms >= at);
             // What arrives is as old as its arrival; its commit may be a little slow.
             let slow = Span::from_millis(SLOW_MS);
