@@ -233,7 +233,8 @@ fn a_sandbox_that_its_runner_does_not_have() {
         world.tend().await;
         let subject = run.sandbox.to_string();
         assert_eq!(world.alerts("sandbox_missing").await, [("firing".to_owned(), subject)]);
-        world.pass(Span::from_mins(60)).await;
+        world.beat(RUNNER, &[]).await;
+        world.pass(Span::from_mins(5)).await;
         assert_eq!(world.state("sandbox_missing").await, "firing", "nobody has said otherwise");
         world.terminate(run.who).await;
         assert_eq!(world.state("sandbox_missing").await, "cleared");

@@ -80,7 +80,8 @@ pub(crate) async fn a_webhooks_name_is_its_own<S: Store>(store: Arc<S>) {
     let rule = Rule::Unique;
     let expected = Refusal::Rule { table: "webhooks".into(), rule };
     assert_eq!(refused, Committed::Refused(expected));
-    let named = store.list(Query::<WebhookRow>::first(9).name(&[one.name.clone()])).await.unwrap();
+    let by_name = Query::<WebhookRow>::first(9).name(std::slice::from_ref(&one.name));
+    let named = store.list(by_name).await.unwrap();
     assert_eq!(named.rows.iter().map(|row| row.row.id).collect::<Vec<_>>(), [one.id]);
 }
 
