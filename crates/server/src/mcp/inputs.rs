@@ -34,7 +34,7 @@ pub(super) struct CreateTask {
     /// The branch, tag or commit to begin with.
     #[serde(default)]
     pub(super) base: Option<String>,
-    /// The branch that the work is pushed to; belay/<task> if it is left out.
+    /// The branch that the work is pushed to; `belay/<task>` if it is left out.
     #[serde(default)]
     pub(super) branch: Option<String>,
     /// Who decides about a success: manual (the default) or auto.
