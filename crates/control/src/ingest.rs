@@ -239,7 +239,7 @@ fn speaks_for(
     }
     let stored = look.sandbox.as_ref().ok_or(Refused::Gone)?;
     // A dead sandbox is gone (410), whatever became of its attempt.
-    if matches!(stored.row.state, sandbox::State::Dead { .. } | sandbox::State::Terminated) {
+    if stored.row.state.is_gone() {
         return Err(Refused::Gone);
     }
     Ok((admitted(look, who, Intent::Act)?, stored))

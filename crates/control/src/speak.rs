@@ -4,7 +4,6 @@
 use belay_api::port::Who;
 use belay_api::{ATTEMPT_TOKEN, Ask, NewTask, Principal, Problem, TaskView, token_is};
 use belay_kernel::fence::{self, Intent};
-use belay_kernel::sandbox::State;
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{MAX_BATCH, Query, Store, Stored};
@@ -44,8 +43,7 @@ impl<S: Store> Control<S> {
             Some(id) => self.row::<SandboxRow>(id).await.map_err(Refused::from)?,
             None => None,
         };
-        let dead = |state| matches!(state, State::Dead { .. } | State::Terminated);
-        if sandbox.is_some_and(|stored| dead(stored.row.state)) {
+        if sandbox.is_some_and(|stored| stored.row.state.is_gone()) {
             return Ok(Some(Refused::Gone.into()));
         }
         let attempt = &row.attempt;

@@ -1,31 +1,22 @@
 //! Clocks that are set, and runners that are not there any more: what is judged, and who does what
 //! they leave. Found by the simulator with several machines.
 
-use std::sync::Arc;
+mod support;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_api::port::{
     Assignment, Beat, ClaimRequest, Duty, Ending, Found, Hello, Left, Port, Report, Start, Stepped,
 };
-use belay_api::{Chance, NewTask, Stopping};
-use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_api::{NewTask, Stopping};
+use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Went};
 use belay_kernel::{Cause, InstallationId, RunnerId, Span, TaskId, Timestamp};
 use belay_store::Memory;
-use belay_store::blob::{BlobLimits, Blobs};
-
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Chance for Counting {
-    fn draw(&self) -> u128 {
-        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
-        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-    }
-}
+use support::parts;
 
 const HERE: RunnerId = RunnerId::from_bits(7);
 const THERE: RunnerId = RunnerId::from_bits(8);
@@ -37,17 +28,7 @@ struct World {
 }
 
 async fn node(store: &Memory, drawn: u64) -> Control<Memory> {
-    let control = Control::open(Parts {
-        store: store.clone(),
-        blobs: Blobs::in_memory(BlobLimits::default()),
-        vault: Arc::new(MemoryVault::default()),
-        chance: Arc::new(Counting(AtomicU64::new(drawn))),
-        settings: Settings { agent: "claude".into(), ..Settings::default() },
-        embedded: None,
-        back_up: None,
-        courier: None,
-    });
-    control.await.unwrap()
+    Control::open(parts(store, drawn)).await.unwrap()
 }
 
 impl World {

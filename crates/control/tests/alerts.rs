@@ -1,35 +1,25 @@
 //! Each alert fires and clears, through control's own surface, on the in-memory store with time
 //! that tests set; and the figures tell what happened.
 
+mod support;
+
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_api::port::{
     Assignment, Beat, ClaimRequest, Ending, Found, Hello, Left, Port, Pulse, Report, Seen, Start,
     Stepped, Who,
 };
-use belay_api::{Ask, Chance, NewTask};
-use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_api::{Ask, NewTask};
+use belay_control::{Control, Parts};
 use belay_kernel::task::{Blocked, State};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{
     AttemptNumber, HeartbeatStatus, InstallationId, RunnerId, Span, TaskId, Timestamp, Usage,
 };
-use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::rows::TaskRow;
 use belay_store::{Commit, EventFilter, Memory, Store};
-
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Chance for Counting {
-    fn draw(&self) -> u128 {
-        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
-        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-    }
-}
+use support::parts;
 
 const RUNNER: RunnerId = RunnerId::from_bits(7);
 
@@ -43,16 +33,7 @@ impl World {
     async fn new() -> Self {
         let store = Memory::new(InstallationId::from_bits(1), 1);
         store.set_now(Timestamp::from_millis(1_000_000));
-        let parts = Parts {
-            store: store.clone(),
-            blobs: Blobs::in_memory(BlobLimits::default()),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(Counting::default()),
-            settings: Settings { agent: "claude".into(), ..Settings::default() },
-            embedded: Some(RUNNER),
-            back_up: None,
-            courier: None,
-        };
+        let parts = Parts { embedded: Some(RUNNER), ..parts(&store, 0) };
         let control = Control::open(parts).await.unwrap();
         let world = Self { store, control, now: Cell::new(1_000_000) };
         world.join(RUNNER).await;
@@ -341,17 +322,7 @@ fn a_restart_neither_repeats_nor_forgets_and_counts_nothing_twice() {
             world.join(RUNNER).await;
         }
         world.tend().await;
-        let parts = Parts {
-            store: world.store.clone(),
-            blobs: Blobs::in_memory(BlobLimits::default()),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(Counting(AtomicU64::new(1_000))),
-            settings: Settings::default(),
-            embedded: None,
-            back_up: None,
-            courier: None,
-        };
-        let second = Control::open(parts).await.unwrap();
+        let second = Control::open(parts(&world.store, 1_000)).await.unwrap();
         let _ = tokio::time::timeout(Duration::from_millis(1_500), second.tend()).await;
         assert_eq!(world.told("workers_flapping").await, (1, 0));
         let page = second.metrics().await.unwrap().text();

@@ -1,31 +1,21 @@
 //! Agents that speak for themselves: what they tell becomes evidence, and nothing is taken twice.
 
+mod support;
+
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_api::port::{Assignment, ClaimRequest, Hello, Port, Start, Who};
 use belay_api::{
-    AgentEvent, Chance, Code, EventsTaken, Heartbeat, NewTask, Problem, read_events, token_hash,
+    AgentEvent, Code, EventsTaken, Heartbeat, NewTask, Problem, read_events, token_hash,
 };
-use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_control::{Control, Parts};
 use belay_kernel::sandbox::Status;
 use belay_kernel::{HeartbeatStatus, InstallationId, RunnerId, SandboxId, Span, TaskId, Timestamp};
-use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::memory::{Fault, Operation};
 use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{Commit, Memory, Store};
-
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Chance for Counting {
-    fn draw(&self) -> u128 {
-        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
-        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-    }
-}
+use support::parts;
 
 const RUNNER: RunnerId = RunnerId::from_bits(7);
 
@@ -39,16 +29,7 @@ impl World {
     async fn new() -> Self {
         let store = Memory::new(InstallationId::from_bits(1), 1);
         store.set_now(Timestamp::from_millis(1_000_000));
-        let parts = Parts {
-            store: store.clone(),
-            blobs: Blobs::in_memory(BlobLimits::default()),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(Counting::default()),
-            settings: Settings { agent: "claude".into(), ..Settings::default() },
-            embedded: Some(RUNNER),
-            back_up: None,
-            courier: None,
-        };
+        let parts = Parts { embedded: Some(RUNNER), ..parts(&store, 0) };
         let control = Control::open(parts).await.unwrap();
         let hello = Hello {
             runner: RUNNER,

@@ -1,8 +1,8 @@
 //! Whole lives of tasks through control's own surface, on the in-memory store: what a person asks,
 //! what a runner says, what is stored and told. Real processes are the end-to-end tests' part.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod support;
+
 use std::time::Duration;
 
 use belay_api::port::{
@@ -10,10 +10,10 @@ use belay_api::port::{
     PortError, Present, Pulse, Report, Seen, Start, Stepped, Who,
 };
 use belay_api::{
-    Accept, Answer, Ask, Chance, Code, Comment, Continue, ListTokens, NewQuestion, NewTask,
-    NewToken, Progress, Resume, Scope, Stopping, Submission, token_hash,
+    Accept, Answer, Ask, Code, Comment, Continue, ListTokens, NewQuestion, NewTask, NewToken,
+    Progress, Resume, Scope, Stopping, Submission, token_hash,
 };
-use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_control::{Control, Parts};
 use belay_kernel::publish::{CommitId, Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{
@@ -23,30 +23,12 @@ use belay_kernel::{
 use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::rows::TaskRow;
 use belay_store::{Memory, Store};
-
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Chance for Counting {
-    fn draw(&self) -> u128 {
-        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
-        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-    }
-}
+use support::parts;
 
 const RUNNER: RunnerId = RunnerId::from_bits(7);
 
 async fn node(store: &Memory, blobs: &Blobs, drawn: u64) -> Control<Memory> {
-    let parts = Parts {
-        store: store.clone(),
-        blobs: blobs.clone(),
-        vault: Arc::new(MemoryVault::default()),
-        chance: Arc::new(Counting(AtomicU64::new(drawn))),
-        settings: Settings { agent: "claude".into(), ..Settings::default() },
-        embedded: Some(RUNNER),
-        back_up: None,
-        courier: None,
-    };
+    let parts = Parts { blobs: blobs.clone(), embedded: Some(RUNNER), ..parts(store, drawn) };
     Control::open(parts).await.unwrap()
 }
 

@@ -1,30 +1,21 @@
 //! Webhooks through control's own surface, on the in-memory store with time that tests set: order,
 //! repetition, dead letters, restarts, several nodes. Real sockets are in `courier.rs`.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belay_api::{Ask, Chance, HookShape, ListLetters, MadeWebhook, NewTask, NewWebhook};
-use belay_control::{
-    Control, Courier, HookSettings, MemoryVault, Parcel, Parts, Settings, Undelivered,
-};
+use belay_api::{Ask, HookShape, ListLetters, MadeWebhook, NewTask, NewWebhook};
+use belay_control::{Control, Courier, HookSettings, Parcel, Parts, Settings, Undelivered};
 use belay_kernel::{InstallationId, Span, TaskId, Timestamp};
 use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::rows::Secret;
 use belay_store::{Commit, Memory, NewEvent, Store};
 use serde_json::Value;
-
-#[derive(Debug)]
-struct Counting(AtomicU64);
-
-impl Chance for Counting {
-    fn draw(&self) -> u128 {
-        let next = u128::from(self.0.fetch_add(1, Ordering::SeqCst) + 1);
-        next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-    }
-}
+use support::parts;
 
 /// How a receiver behaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,14 +105,10 @@ impl World {
     async fn node(&self, webhooks: Vec<HookSettings>) -> Control<Memory> {
         let drawn = self.drawn.fetch_add(100_000, Ordering::SeqCst);
         let parts = Parts {
-            store: self.store.clone(),
             blobs: self.blobs.clone(),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(Counting(AtomicU64::new(drawn))),
             settings: Settings { agent: "claude".into(), webhooks, ..Settings::default() },
-            embedded: None,
-            back_up: None,
             courier: Some(Arc::new(self.receiver.clone())),
+            ..parts(&self.store, drawn)
         };
         Control::open(parts).await.unwrap()
     }

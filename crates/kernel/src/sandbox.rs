@@ -188,6 +188,19 @@ impl State {
             Self::Terminated => Status::Terminated,
         }
     }
+
+    /// Whether it is over: whoever speaks from it is told that it is gone.
+    pub const fn is_gone(&self) -> bool {
+        match self {
+            Self::Dead { .. } | Self::Terminated => true,
+            Self::Created
+            | Self::Running
+            | Self::Completed { .. }
+            | Self::Resumed
+            | Self::Idle { .. }
+            | Self::Paused => false,
+        }
+    }
 }
 
 /// How the agent's process ended.

@@ -355,3 +355,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn gone_is_what_is_dead_or_terminated() {
+    let gone: Vec<_> = states().iter().filter(|state| state.is_gone()).map(State::status).collect();
+    assert_eq!(gone, [Status::Dead, Status::Terminated]);
+}
