@@ -282,7 +282,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION")]
     pub(crate) inactivity: Option<Span>,
     /// How much money it may use, subtasks included
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = crate::new_task::dollars)]
     pub(crate) budget_usd: Option<f64>,
     /// How many tokens it may use, subtasks included
     #[arg(long, value_name = "N")]
