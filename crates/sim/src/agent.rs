@@ -278,9 +278,9 @@ impl Draft<'_> {
     }
 
     fn close(&mut self) {
-        if self.rng.permille(100) {
+        if self.rng.permille(150) {
             self.names.push("works to its limit");
-            let ms = i64::try_from(self.rng.below(3_000)).unwrap_or(0) - 1_500;
+            let ms = i64::try_from(self.rng.below(1_200)).unwrap_or(0) - 400;
             self.acts.push(Act::WorkToTheLimit(ms));
         }
         if self.rng.permille(700) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use belay_kernel::{RunnerId, TaskId};
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, short};
 use crate::people::Person;
 use crate::remote::Remote;
 use crate::sim::Part;
@@ -16,20 +16,22 @@ use crate::world::FIRST;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
     /// Its agent may run.
-    Started(TaskId),
+    Started,
     /// Its push may begin.
-    Opened(TaskId),
+    Opened,
+    /// Its agent asks, and waits.
+    Asked,
     /// The answer to what its agent asked is on its way.
-    Answered(TaskId),
+    Answered,
     /// Its work waits for review.
-    Ready(TaskId),
+    Ready,
 }
 
 impl Oracle {
     /// A moment has come; some are seized.
-    pub(super) fn moment(&self, moment: Moment) {
+    pub(crate) fn moment(&self, moment: Moment, task: TaskId) {
         if self.sim.goes_wrong(self.sim.knobs.haste) {
-            self.sim.seize(moment);
+            self.sim.seize(moment, task);
         }
     }
 }
@@ -46,33 +48,28 @@ impl Haste {
     pub(crate) async fn seize(self) {
         let sim = Arc::clone(&self.person.net.sim);
         loop {
-            let moment = sim.next_moment().await;
+            let (moment, task) = sim.next_moment().await;
             let this = self.clone();
-            tokio::spawn(async move { this.act(moment).await });
+            tokio::spawn(async move { this.act(moment, task).await });
         }
     }
 
-    async fn act(&self, moment: Moment) {
-        let (Moment::Started(task)
-        | Moment::Opened(task)
-        | Moment::Answered(task)
-        | Moment::Ready(task)) = moment;
+    async fn act(&self, moment: Moment, task: TaskId) {
         let sim = &self.person.net.sim;
-        sim.note(format_args!("haste   {moment:?}"));
+        sim.note(format_args!("haste   {moment:?} {}", short(task)));
         if sim.rng().permille(500) {
             sim.drag(task);
         }
         sim.wait(0, 1_500).await;
         let draw = sim.rng().below(10);
         match (moment, draw) {
-            (Moment::Opened(_), 0..4) => self.stop_and_go_on(task).await,
-            (Moment::Opened(_), 4..6) => self.person.make_below(task).await,
-            (Moment::Opened(_), 6..8) => self.person.make_after(task).await,
-            (Moment::Ready(_), 0..4) => self.decide_twice(task).await,
-            (Moment::Ready(_), 4..8) => self.wait_for(task).await,
-            (Moment::Answered(_), 0..2) | (Moment::Started(_), 0..4) => {
-                self.person.stop(task).await
-            }
+            (Moment::Opened, 0..3) => self.stop_and_go_on(task).await,
+            (Moment::Opened, 3..6) => self.person.make_below(task).await,
+            (Moment::Opened, 6..8) => self.person.make_after(task).await,
+            (Moment::Ready, 0..4) => self.decide_twice(task).await,
+            (Moment::Ready, 4..8) => self.wait_for(task).await,
+            (Moment::Asked, 0..8) => self.person.answer(task).await,
+            (Moment::Answered, 0) | (Moment::Started, 0..4) => self.person.stop(task).await,
             _ => self.fall(task, draw),
         }
     }
@@ -112,19 +109,18 @@ impl Haste {
         let _ = makes.await;
     }
 
-    /// The runner that has the task falls, or a node, where such things happen at all.
+    /// The runner that has the task falls, or a node, or both, where such things happen at all.
     fn fall(&self, task: TaskId, draw: u64) {
         let sim = &self.person.net.sim;
         let runner = self.person.oracle.runner_of(task).map(RunnerId::as_bits);
         let number = runner.and_then(|bits| usize::try_from(bits - FIRST.as_bits()).ok());
         let node = usize::try_from(sim.rng().below(sim.knobs.nodes)).unwrap_or(0);
         let strikes = &sim.knobs.strikes;
-        match number {
-            Some(number) if draw % 2 == 0 && strikes.runner_falls > 0 => {
-                sim.fall(Part::Runner(number));
-            }
-            _ if strikes.node_falls > 0 => sim.fall(Part::Node(node)),
-            _ => {}
+        if let Some(number) = number.filter(|_| draw % 3 != 1 && strikes.runner_falls > 0) {
+            sim.fall(Part::Runner(number));
+        }
+        if draw % 3 != 2 && strikes.node_falls > 0 {
+            sim.fall(Part::Node(node));
         }
     }
 }

@@ -151,7 +151,7 @@ impl Knobs {
         let (net_doubles, provider_fails) = (often(&[0, 20, 100]), often(&[0, 10, 80]));
         let (provider_hangs, remote_fails) = (often(&[0, 0, 0, 4]), often(&[0, 50, 250]));
         let usage_limits = often(&[0, 0, 0, 150]);
-        let (net_slow, haste) = (often(&[0, 0, 20, 60]), often(&[0, 100, 300]));
+        let (net_slow, haste) = (often(&[0, 0, 20, 60]), often(&[0, 200, 400]));
         let crash_every_ms = often(&[10_000, 40_000, 120_000, 600_000]);
         let (nodes, runners) = (often(&[1, 1, 1, 2, 3]), often(&[1, 1, 2, 3]));
         let mut strikes = Strikes::draw(rng);

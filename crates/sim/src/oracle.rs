@@ -22,7 +22,7 @@ use belay_control::Control;
 use belay_kernel::attempt::Phase;
 use belay_kernel::publish::{CommitId, Publish, Push};
 use belay_kernel::status::Group;
-use belay_kernel::task::{Reason, State, Verb};
+use belay_kernel::task::{Blocked, Reason, State, Verb};
 use belay_kernel::termination::Step;
 use belay_kernel::why::LivePath;
 use belay_kernel::{AttemptNumber, Cause, RunnerId, SessionId, Span, TaskId, Timestamp};
@@ -225,11 +225,12 @@ impl Oracle {
             self.sim.violate(number, format!("a final state changed: {line}"));
         }
         match state {
-            State::Ready { .. } => self.moment(Moment::Ready(id)),
+            State::Ready { .. } => self.moment(Moment::Ready, id),
+            State::Blocked(Blocked::Held { .. }) => self.moment(Moment::Asked, id),
             State::Running { .. } if reason == Reason::Asked(Verb::Answer) => {
-                self.moment(Moment::Answered(id));
+                self.moment(Moment::Answered, id);
             }
-            State::Running { .. } if reason == Reason::Started => self.moment(Moment::Started(id)),
+            State::Running { .. } if reason == Reason::Started => self.moment(Moment::Started, id),
             _ => {}
         }
         if matches!(reason, Reason::Asked(_) | Reason::Requeued(_) | Reason::Created) {
@@ -275,7 +276,7 @@ impl Oracle {
         let line = format!("{} #{} {phase:?} {}", short(name.0), name.1, word(publish));
         self.sim.note(format_args!("attempt {line}"));
         if matches!(phase, Phase::Publishing { .. }) {
-            self.moment(Moment::Opened(row.task));
+            self.moment(Moment::Opened, row.task);
         }
         if ledger.stopped.contains_key(&row.task) {
             self.sim.violate(3, format!("an attempt moved after its stop: {line}"));

@@ -95,8 +95,12 @@ impl Person {
             let new = new.clone();
             async move { control.create(Ask::by(PERSON).key(key), new).await }
         });
-        if let Some(Ok(view)) = made.await {
-            self.oracle.made(view.summary.id);
+        match made.await {
+            Some(Ok(view)) => self.oracle.made(view.summary.id),
+            Some(Err(problem)) => {
+                self.net.sim.note(format_args!("person  gets no task: {}", problem.detail));
+            }
+            None => {}
         }
     }
 
@@ -233,7 +237,7 @@ impl Person {
         .await;
     }
 
-    async fn answer(&self, id: TaskId) {
+    pub(crate) async fn answer(&self, id: TaskId) {
         if !self.does("answers", id) {
             return;
         }

@@ -71,7 +71,7 @@ pub(crate) struct Sim {
     /// What went wrong, and what people did.
     counts: Mutex<BTreeMap<String, u64>>,
     /// Moments that are seized, and that there is one.
-    moments: Mutex<VecDeque<Moment>>,
+    moments: Mutex<VecDeque<(Moment, TaskId)>>,
     seized: Notify,
     /// Tasks of which the next decision is slow to be written.
     dragged: Mutex<BTreeSet<TaskId>>,
@@ -211,13 +211,13 @@ impl Sim {
     }
 
     /// A moment is seized.
-    pub(crate) fn seize(&self, moment: Moment) {
-        lock(&self.moments).push_back(moment);
+    pub(crate) fn seize(&self, moment: Moment, task: TaskId) {
+        lock(&self.moments).push_back((moment, task));
         self.seized.notify_one();
     }
 
     /// The next moment that is seized.
-    pub(crate) async fn next_moment(&self) -> Moment {
+    pub(crate) async fn next_moment(&self) -> (Moment, TaskId) {
         loop {
             let next = lock(&self.moments).pop_front();
             match next {

@@ -272,7 +272,6 @@ impl Oracle {
     pub(super) fn check_words(&self) {
         self.check_questions();
         self.check_ledgers();
-        self.check_answers();
     }
 
     /// An open question is what its task waits for, unless the task is over.
@@ -316,14 +315,7 @@ impl Oracle {
     }
 
     /// An agent is told the answer to what it asks once.
-    fn check_answers(&self) {
-        for machine in self.machines() {
-            let inside = machine.inside();
-            inside.boxes.values().for_each(|sandbox| self.check_answered(sandbox));
-        }
-    }
-
-    fn check_answered(&self, sandbox: &Sandbox) {
+    pub(crate) fn check_answered(&self, sandbox: &Sandbox) {
         let told = String::from_utf8_lossy(&sandbox.stdin);
         let mut ids: Vec<&str> = told
             .match_indices("\"request_id\":\"")
