@@ -29,10 +29,9 @@ impl<S: Store> Control<S> {
         };
         let mut beats: Vec<_> = beat.attempts.iter().map(|pulse| renewal(&pulse.who)).collect();
         beats.push(presence(beat.runner, now.after(self.settings().limits.worker_lease)));
-        let count = beats.len();
         let mut beaten = match self.store().beat(beats, now).await {
             Err(_) if planted::is(Bug::BeatAnsweredUncommitted) => {
-                vec![StoreBeaten::Current { until }; count]
+                return Ok(vec![Beaten::Current { lease }; beat.attempts.len()]);
             }
             beaten => beaten?,
         };
