@@ -156,8 +156,11 @@ impl<'a> Judge<'a> {
 
     /// What the agents of a task wrote down in a file beside their work.
     fn written_down(&self, task: &Task, name: &str) -> Vec<String> {
-        let session = self.rows(&format!("SELECT session FROM tasks WHERE id = '{}'", task.id()));
-        let tree = self.world.data().join("work/trees").join(&session[0][0]);
+        // A task that was stopped before anybody claimed it never had a session.
+        let query =
+            format!("SELECT coalesce(session, 'none') FROM tasks WHERE id = '{}'", task.id());
+        let session = self.rows(&query).concat().concat();
+        let tree = self.world.data().join("work/trees").join(session);
         let text = fs::read_to_string(tree.join(".git").join(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }

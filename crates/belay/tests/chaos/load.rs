@@ -87,6 +87,8 @@ const REFUSED: i32 = 3;
 impl<'a> Load<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
         let remote = world.remote();
+        // Slow enough for stops and faults to come while something is pushed.
+        world.hook("exec sleep 0.$(($$ % 10))");
         let hook = world.path("remote.git/hooks/post-receive");
         let log = world.path("pushes").display().to_string();
         fs::write(&hook, format!("#!/bin/sh\nexec cat >> '{log}'\n")).unwrap();
@@ -125,7 +127,7 @@ impl<'a> Load<'a> {
             let kind = match draw.below(5) {
                 0 => Kind::IsStopped,
                 1 => Kind::Counts(lines),
-                2 | 3 => Kind::Races(lines),
+                2 | 3 => Kind::Races(1 + lines / 4),
                 _ => Kind::Publishes(lines),
             };
             let key = self.lock().len();
