@@ -161,7 +161,7 @@ impl<S: Store> Control<S> {
             origin,
             seen: self.store().latest().await?.number,
             owner: None::<NodeId>,
-            created_at: self.store().now().await?,
+            created_at: self.now().await?,
         })
     }
 
@@ -226,7 +226,7 @@ impl<S: Store> Control<S> {
     /// Sends an event to one webhook alone, to try it out.
     pub async fn test_webhook(&self, which: &str) -> Result<WebhookView, Problem> {
         let hook = self.find_hook(which).await?;
-        let now = self.store().now().await.map_err(Refused::from)?;
+        let now = self.now().await.map_err(Refused::from)?;
         let body = json!({ "webhook": hook.row.id, "text": "This is a test." }).to_string();
         let event = NewEvent::general(TRIED, body, now);
         self.store().commit(Commit::new().event(event)).await.map_err(Refused::from)?;
@@ -274,7 +274,7 @@ impl<S: Store> Control<S> {
             let detail = format!("there is no dead letter {number} of this webhook");
             return Err(Refused::new(Code::NotFound, detail));
         }
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let commits = meant.iter().map(|letter| {
             let row = LetterRow {
                 state: LetterState::Waiting,
