@@ -57,6 +57,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 6,
+        name: "paused",
+        common: include_str!("schema/0006_paused.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// The number of the last migration that this program knows.
