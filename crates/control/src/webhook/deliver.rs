@@ -85,7 +85,9 @@ impl<S: Store> Control<S> {
     async fn look_at_hooks(&self, desk: &mut Desk) -> Outcome<Cursor> {
         let latest = self.store().latest().await?;
         let hooks = self.all(Query::<WebhookRow>::first(MAX_BATCH)).await?;
-        let hooks = self.owned(hooks).await?;
+        let mut hooks = self.owned(hooks).await?;
+        // What is paused keeps its letters and its place among the events.
+        hooks.retain(|hook| hook.row.paused_at.is_none());
         let ids: Vec<_> = hooks.iter().map(|hook| hook.row.id).collect();
         let query = Query::<LetterRow>::first(MAX_BATCH).webhook(&ids);
         let letters = match ids.is_empty() {
