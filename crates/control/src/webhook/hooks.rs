@@ -244,7 +244,7 @@ impl<S: Store> Control<S> {
                 let detail = "this webhook is in belay.toml; remove it there";
                 return Err(Refused::new(Code::Refused, detail));
             }
-            let now = self.store().now().await?;
+            let now = self.now().await?;
             let request = asked.request_answered(&json!({ "webhook": hook.row.id }), now);
             let commit = Commit::new().delete(&hook).request(request);
             if self.store().commit(commit).await?.is_done() {
