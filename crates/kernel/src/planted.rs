@@ -68,7 +68,7 @@ pub enum Bug {
     KeptTreeDropped,
     /// The sandbox is destroyed before its output is saved.
     DestroyedBeforeSaved,
-    /// An answer is handed to the agent again after a restart.
+    /// An answer is written to the agent again by a runner that does not know that it was.
     AnsweredTwice,
     /// A commit writes the lease end back that it has read.
     LeaseWrittenBack,

@@ -57,10 +57,10 @@ impl Haste {
     async fn act(&self, moment: Moment, task: TaskId) {
         let sim = &self.person.net.sim;
         sim.note(format_args!("haste   {moment:?} {}", short(task)));
-        if sim.rng().permille(500) {
+        if sim.rng().permille(800) {
             sim.drag(task);
         }
-        sim.wait(0, 1_500).await;
+        sim.wait(0, 1_200).await;
         let draw = sim.rng().below(10);
         match (moment, draw) {
             (Moment::Opened, 0..3) => self.stop_and_go_on(task).await,

@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 
 use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn, TurnEnd};
 use belay_api::port::{Asked, Port};
+use belay_kernel::planted::{self, Bug};
 use belay_kernel::{Cause, QuestionId, Span, Timestamp};
-use belay_sandbox::{End, EndReason, Error, More, Output, Provider, Refusal};
+use belay_sandbox::{End, EndReason, Error, Fence, More, Output, Provider, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -306,7 +307,10 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
         let part = &rest[..rest.len().min(STDIN_MOST)];
         let is_last = ends && part.len() == rest.len();
         let more = if is_last { More::Ends } else { More::Follows };
-        let offset = talk.written as u64;
+        let offset = match planted::is(Bug::AnsweredTwice) {
+            true => after_all(self.provider, &self.attempt.fence).await,
+            false => talk.written as u64,
+        };
         match self.provider.write(&self.attempt.fence, offset, part, more).await {
             Ok(next) => {
                 let end = talk.written + part.len();
@@ -360,6 +364,11 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
         }
         LOOK
     }
+}
+
+/// Where standard input ends, for whoever does not go by what it has written itself.
+async fn after_all<P: Provider>(provider: &P, fence: &Fence) -> u64 {
+    provider.write(fence, 0, &[], More::Follows).await.unwrap_or(0)
 }
 
 /// Hands something to the reporter.

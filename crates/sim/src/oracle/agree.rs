@@ -154,7 +154,7 @@ impl Oracle {
         self.count_starts(before, row);
     }
 
-    /// A task fails for one of its subtasks only while that has failed, and nobody else works for it.
+    /// A task fails for a subtask only while nobody else works for it below.
     fn check_failed_below(&self, id: TaskId, by: TaskId, tasks: &[TaskRow]) {
         let below = |row: &&TaskRow| row.task.parent == Some(id) && !row.disregarded;
         let active = |row: &TaskRow| !row.task.state.group().is_at_rest();
