@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::draw::Draw;
 use crate::world::{Said, World};
@@ -52,6 +52,8 @@ pub(crate) struct Task {
     /// The key that it is submitted with.
     pub(crate) key: usize,
     pub(crate) kind: Kind,
+    /// When somebody may want it stopped.
+    ripe_at: Instant,
     /// Its id, once somebody has heard that it was accepted.
     pub(crate) id: Option<String>,
     pub(crate) stop: Stop,
@@ -131,9 +133,11 @@ impl<'a> Load<'a> {
                 _ => Kind::Publishes(lines),
             };
             let key = self.lock().len();
-            self.lock().push(Task { key, kind, id: None, stop: Stop::Open });
+            // From before it is prepared until after it is pushed.
+            let ripe_at = Instant::now() + Duration::from_millis(draw.below(4_000));
+            self.lock().push(Task { key, kind, ripe_at, id: None, stop: Stop::Open });
             self.submit(key, kind);
-            std::thread::sleep(Duration::from_millis(200 + draw.below(2_000)));
+            std::thread::sleep(Duration::from_millis(100 + draw.below(1_500)));
         }
     }
 
@@ -180,8 +184,9 @@ impl<'a> Load<'a> {
     /// Somebody stops one after the other, wherever it is.
     pub(crate) fn stops(&self, draw: &mut Draw, going: &AtomicBool) {
         while going.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(draw.below(2_000)));
-            let open: Vec<_> = self.tasks().into_iter().filter(Task::is_to_stop).collect();
+            std::thread::sleep(Duration::from_millis(draw.below(600)));
+            let mut open: Vec<_> = self.tasks().into_iter().filter(Task::is_to_stop).collect();
+            open.retain(|task| task.ripe_at <= Instant::now());
             if !open.is_empty() {
                 self.stop(&open[draw.index(open.len())]);
             }
