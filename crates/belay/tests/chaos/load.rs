@@ -157,14 +157,9 @@ impl<'a> Load<'a> {
             "i=0; while {count}; do i=$((i+1)); echo line $i of $BELAY_ATTEMPT; \
              echo $i >> .git/printed-$BELAY_ATTEMPT; sleep 0.02; done"
         );
+        // Every one changes its tree: those that change nothing are given up after three ends.
         let work = "echo $BELAY_ATTEMPT >> made.txt";
-        let script = match kind {
-            Kind::Counts(_) => count,
-            Kind::Publishes(_) | Kind::Races(_) | Kind::IsStopped => {
-                format!("{work}; {count}; {work}")
-            }
-        };
-        let script = format!("echo $BELAY_ATTEMPT >> .git/starts; {script}");
+        let script = format!("echo $BELAY_ATTEMPT >> .git/starts; {work}; {count}; {work}");
         let place = match kind {
             Kind::Counts(_) => ["--publish", "none"],
             Kind::Publishes(_) | Kind::Races(_) | Kind::IsStopped => ["--repo", &self.remote],
