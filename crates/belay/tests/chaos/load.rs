@@ -125,16 +125,18 @@ impl<'a> Load<'a> {
     /// Somebody submits more and more.
     pub(crate) fn submits(&self, draw: &mut Draw, going: &AtomicBool) {
         while going.load(Ordering::SeqCst) {
-            let lines = u32::try_from(10 + draw.below(150)).unwrap();
-            let kind = match draw.below(5) {
-                0 => Kind::IsStopped,
-                1 => Kind::Counts(lines),
-                2 | 3 => Kind::Races(1 + lines / 4),
+            let lines = u32::try_from(10 + draw.below(300)).unwrap();
+            let kind = match draw.below(6) {
+                0 | 1 => Kind::IsStopped,
+                2 => Kind::Counts(lines),
+                3 | 4 => Kind::Races(1 + lines / 8),
                 _ => Kind::Publishes(lines),
             };
             let key = self.lock().len();
-            // From before it is prepared until after it is pushed.
-            let ripe_at = Instant::now() + Duration::from_millis(draw.below(4_000));
+            // From before it is prepared until after it is pushed; or long enough to be there when
+            // something goes wrong.
+            let span = if kind == Kind::IsStopped { 15_000 } else { 4_000 };
+            let ripe_at = Instant::now() + Duration::from_millis(draw.below(span));
             self.lock().push(Task { key, kind, ripe_at, id: None, stop: Stop::Open });
             self.submit(key, kind);
             std::thread::sleep(Duration::from_millis(100 + draw.below(1_500)));
