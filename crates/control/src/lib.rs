@@ -139,6 +139,7 @@ struct Inner<S> {
 impl<S: Store> Control<S> {
     /// A control plane over a store. Its sweeps begin with [`Control::tend`].
     pub async fn open(parts: Parts<S>) -> Result<Self, Failure> {
+        #[expect(clippy::disallowed_methods, reason = "the first reading is compared with none")]
         let started_at = parts.store.now().await?;
         let inner = Inner {
             node: NodeId::from_bits(parts.chance.draw()),

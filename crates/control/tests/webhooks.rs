@@ -1,6 +1,8 @@
 //! Webhooks through control's own surface, on the in-memory store with time that tests set: order,
 //! repetition, dead letters, restarts, several nodes. Real sockets are in `courier.rs`.
 
+#![allow(clippy::disallowed_methods, reason = "the test reads the clock that it sets")]
+
 mod support;
 
 use std::collections::BTreeMap;

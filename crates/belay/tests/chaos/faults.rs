@@ -60,15 +60,13 @@ impl Fault {
                 world.up();
             }
             Self::StandStill => {
-                let server = stand_still(world);
+                let _server = StandsStill::of(world);
                 pass(200 + draw.below(2_000));
-                go_on(server);
             }
             Self::StandStillLong => {
-                let server = stand_still(world);
+                let _server = StandsStill::of(world);
                 pass(BEYOND_LEASE + draw.below(1_000));
                 judge.nobody_lives("the server stands still for longer than a lease");
-                go_on(server);
             }
             Self::AgentKilled => {
                 let agents = processes::agents_of_world(&world.data());
@@ -106,15 +104,22 @@ fn come_up_and_fall(world: &World, after_ms: u64) {
     child.wait().unwrap();
 }
 
-fn stand_still(world: &World) -> Pid {
-    let file = fs::read(world.data().join("server.json")).unwrap();
-    let file: Value = serde_json::from_slice(&file).unwrap();
-    let pid = file["pid"].as_i64().unwrap();
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
-    pid
+/// A server that stands still, until this is dropped, also by a panic.
+struct StandsStill(Pid);
+
+impl StandsStill {
+    fn of(world: &World) -> Self {
+        let file = fs::read(world.data().join("server.json")).unwrap();
+        let file: Value = serde_json::from_slice(&file).unwrap();
+        let pid = file["pid"].as_i64().unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        Self(pid)
+    }
 }
 
-fn go_on(server: Pid) {
-    kill_process(server, Signal::CONT).unwrap();
+impl Drop for StandsStill {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::CONT).unwrap();
+    }
 }

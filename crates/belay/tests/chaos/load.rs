@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::draw::Draw;
 use crate::world::{Said, World};
@@ -52,6 +52,8 @@ pub(crate) struct Task {
     /// The key that it is submitted with.
     pub(crate) key: usize,
     pub(crate) kind: Kind,
+    /// When somebody may want it stopped.
+    ripe_at: Instant,
     /// Its id, once somebody has heard that it was accepted.
     pub(crate) id: Option<String>,
     pub(crate) stop: Stop,
@@ -123,17 +125,21 @@ impl<'a> Load<'a> {
     /// Somebody submits more and more.
     pub(crate) fn submits(&self, draw: &mut Draw, going: &AtomicBool) {
         while going.load(Ordering::SeqCst) {
-            let lines = u32::try_from(10 + draw.below(150)).unwrap();
-            let kind = match draw.below(5) {
-                0 => Kind::IsStopped,
-                1 => Kind::Counts(lines),
-                2 | 3 => Kind::Races(1 + lines / 4),
+            let lines = u32::try_from(10 + draw.below(300)).unwrap();
+            let kind = match draw.below(6) {
+                0 | 1 => Kind::IsStopped,
+                2 => Kind::Counts(lines),
+                3 | 4 => Kind::Races(1 + lines / 8),
                 _ => Kind::Publishes(lines),
             };
             let key = self.lock().len();
-            self.lock().push(Task { key, kind, id: None, stop: Stop::Open });
+            // From before it is prepared until after it is pushed; or long enough to be there when
+            // something goes wrong.
+            let span = if kind == Kind::IsStopped { 15_000 } else { 4_000 };
+            let ripe_at = Instant::now() + Duration::from_millis(draw.below(span));
+            self.lock().push(Task { key, kind, ripe_at, id: None, stop: Stop::Open });
             self.submit(key, kind);
-            std::thread::sleep(Duration::from_millis(200 + draw.below(2_000)));
+            std::thread::sleep(Duration::from_millis(100 + draw.below(1_500)));
         }
     }
 
@@ -153,14 +159,9 @@ impl<'a> Load<'a> {
             "i=0; while {count}; do i=$((i+1)); echo line $i of $BELAY_ATTEMPT; \
              echo $i >> .git/printed-$BELAY_ATTEMPT; sleep 0.02; done"
         );
+        // Every one changes its tree: those that change nothing are given up after three ends.
         let work = "echo $BELAY_ATTEMPT >> made.txt";
-        let script = match kind {
-            Kind::Counts(_) => count,
-            Kind::Publishes(_) | Kind::Races(_) | Kind::IsStopped => {
-                format!("{work}; {count}; {work}")
-            }
-        };
-        let script = format!("echo $BELAY_ATTEMPT >> .git/starts; {script}");
+        let script = format!("echo $BELAY_ATTEMPT >> .git/starts; {work}; {count}; {work}");
         let place = match kind {
             Kind::Counts(_) => ["--publish", "none"],
             Kind::Publishes(_) | Kind::Races(_) | Kind::IsStopped => ["--repo", &self.remote],
@@ -180,8 +181,9 @@ impl<'a> Load<'a> {
     /// Somebody stops one after the other, wherever it is.
     pub(crate) fn stops(&self, draw: &mut Draw, going: &AtomicBool) {
         while going.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(draw.below(2_000)));
-            let open: Vec<_> = self.tasks().into_iter().filter(Task::is_to_stop).collect();
+            std::thread::sleep(Duration::from_millis(draw.below(600)));
+            let mut open: Vec<_> = self.tasks().into_iter().filter(Task::is_to_stop).collect();
+            open.retain(|task| task.ripe_at <= Instant::now());
             if !open.is_empty() {
                 self.stop(&open[draw.index(open.len())]);
             }

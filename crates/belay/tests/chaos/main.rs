@@ -28,7 +28,7 @@ mod judge;
 mod load;
 
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use draw::Draw;
@@ -108,9 +108,12 @@ fn trouble(world: &World, judge: &Judge<'_>, faults: &[Fault], mut target: Targe
 /// A server that is found at the same place after every restart: people's commands are told where
 /// it is, so that they do not start one of their own while it is down.
 fn world(more: &[(&str, &str)]) -> World {
+    // Two worlds of one process look from different ones on.
+    static WORLDS: AtomicU16 = AtomicU16::new(0);
     // Below the ports that are given to outgoing connections, which would take it meanwhile.
     let taken = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_err();
-    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let apart = 500 * WORLDS.fetch_add(1, Ordering::SeqCst);
+    let first = 20_000 + apart + u16::try_from(std::process::id() % 10_000).unwrap();
     let port = (first..32_000).find(|port| !taken(port)).expect("a port is free");
     let (port, url) = (port.to_string(), format!("http://127.0.0.1:{port}"));
     let variables = [("BELAY_SERVER_PORT", port.as_str()), ("BELAY_URL", url.as_str())];

@@ -53,7 +53,7 @@ impl<S: Store> Control<S> {
             "Events that were ever told.",
             store.latest().await?.number,
         );
-        let now = store.now().await?;
+        let now = self.now().await?;
         page.family("belay_leases", "gauge", "Leases, by kind and whether they last.");
         let kinds = [LeaseKind::Attempt, LeaseKind::Worker, LeaseKind::Runner, LeaseKind::Node];
         for kind in kinds {
