@@ -115,9 +115,10 @@ impl Description {
     /// The body needs this text, which is not blank, or else this list, which is not empty.
     pub(crate) fn needs_either(&mut self, text: &str, list: &str) {
         let Some(body) = self.body.take() else { return };
-        let said = ObjectBuilder::new().schema_type(Type::String).pattern(Some(r"\S"));
+        let word = || ObjectBuilder::new().schema_type(Type::String);
+        let said = word().pattern(Some(r"\S"));
         let said = ObjectBuilder::new().property(text, said).required(text);
-        let listed = ArrayBuilder::new().min_items(Some(1)).items(ObjectBuilder::new());
+        let listed = ArrayBuilder::new().min_items(Some(1)).items(word());
         let listed = ObjectBuilder::new().property(list, listed).required(list);
         let either = AnyOfBuilder::new().item(said).item(listed);
         let both = AllOfBuilder::new().item(body).item(either);
