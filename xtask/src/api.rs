@@ -2,10 +2,10 @@
 //! that it does not, by schemathesis.
 //!
 //! The server is the real one, with a data directory of its own and no workers: what is made is
-//! never run. Requests are drawn from the OpenAPI document, follow its links from answer to answer,
-//! and what comes back must be as described and never a fault of the server's own. Backups are left
-//! out: they write to whatever path they are given; so are streams, which do not end, and MCP,
-//! which has a protocol of its own: tests of their own try those.
+//! never run. Requests are drawn from the OpenAPI document, and walks follow its links from what was
+//! made to what can be asked of it; what comes back must be as described, and never a fault of the
+//! server's own. Backups are left out: they write to whatever path they are given; so are streams,
+//! which do not end, and MCP, which has a protocol of its own: tests of their own try those.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,13 @@ use crate::tools;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The seed: the same requests every time, so that what fails fails again.
 const SEED: &str = "7425";
-/// How many requests are drawn for a route, and how many walks from answer to answer.
+/// How many requests are drawn for a route.
 const EXAMPLES: &str = "30";
 /// What is tried by tests of its own.
 const APART: &[&str] = &["/api/v1/backup", "/api/v1/events/stream", "/api/v1/events/ws", "/mcp"];
+/// How walks from answer to answer go: along the links that the document has, and no others.
+const WALKS: &str = "[phases.stateful]\nmax-steps = 20\ngeneration.max-examples = 100\n\
+                     inference.algorithms = []\n";
 /// What is done to the bodies that are drawn.
 const HOOKS: &str = "xtask/src/hooks.py";
 /// What is not checked, and why not.
@@ -88,6 +91,7 @@ impl Server {
         let settings = "[server]\nport = 0\n\n[roles.default]\nworkers = 0\n\n\
                         [watch]\nwebhook_allow = [\"127.0.0.1\"]\n";
         fs::write(config.join("belay.toml"), settings).map_err(wrong)?;
+        fs::write(place.join("schemathesis.toml"), WALKS).map_err(wrong)?;
         let log = fs::File::create(place.join("server.log")).map_err(wrong)?;
         let program = workspace.built("belay");
         let mut command = workspace.command(&program.display().to_string());

@@ -2,8 +2,8 @@
 //!
 //! What all routes have in common is said once: the token, the request's id, the problems. A route
 //! that changes a task takes an idempotency key, and `If-Match` where it names the task. Whatever
-//! tells of a task, a token, a webhook or a sandbox links to every route of it, so that a program
-//! can walk from one answer to the next request.
+//! makes a task, a token or a webhook links to every route of it, so that a program can walk from
+//! one answer to the next request.
 
 use std::collections::BTreeMap;
 
@@ -40,18 +40,16 @@ const PROBLEM: &str = "application/problem+json";
 const PROBLEMS: &[u16] = &[400, 401, 403, 404, 409, 410, 412, 413, 422, 429, 500, 503];
 /// The answer that is a task, which carries its revision as its tag.
 const TASK: &str = "TaskView";
-/// Where answers lead: what is answered, where in it the id of something stands, and with what the
-/// paths begin that take such an id.
-const LEADS: &[(&str, &str, &str)] = &[
-    (TASK, "/id", "/api/v1/tasks/{id}"),
-    ("TaskPage", "/tasks/0/id", "/api/v1/tasks/{id}"),
-    ("MadeToken", "/id", "/api/v1/tokens/{id}"),
-    ("TokenPage", "/tokens/0/id", "/api/v1/tokens/{id}"),
-    ("MadeWebhook", "/id", "/api/v1/webhooks/{id}"),
-    ("WebhookView", "/id", "/api/v1/webhooks/{id}"),
-    ("WebhookList", "/webhooks/0/id", "/api/v1/webhooks/{id}"),
-    ("SandboxPage", "/sandboxes/0/id", "/api/v1/sandboxes/{id}"),
+/// Where the making of something leads: what it is answered with, and with what the paths begin that
+/// take its id. Other answers lead nowhere: a test that walks would begin with them, and with ids
+/// that it made up.
+const LEADS: &[(&str, &str)] = &[
+    (TASK, "/api/v1/tasks/{id}"),
+    ("MadeToken", "/api/v1/tokens/{id}"),
+    ("MadeWebhook", "/api/v1/webhooks/{id}"),
 ];
+/// The status of an answer that tells of something that was made.
+const MADE: u16 = 201;
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
@@ -115,9 +113,10 @@ impl Description {
     /// The body needs this text, which is not blank, or else this list, which is not empty.
     pub(crate) fn needs_either(&mut self, text: &str, list: &str) {
         let Some(body) = self.body.take() else { return };
-        let said = ObjectBuilder::new().schema_type(Type::String).pattern(Some(r"\S"));
+        let word = || ObjectBuilder::new().schema_type(Type::String);
+        let said = word().pattern(Some(r"\S"));
         let said = ObjectBuilder::new().property(text, said).required(text);
-        let listed = ArrayBuilder::new().min_items(Some(1)).items(ObjectBuilder::new());
+        let listed = ArrayBuilder::new().min_items(Some(1)).items(word());
         let listed = ObjectBuilder::new().property(list, listed).required(list);
         let either = AnyOfBuilder::new().item(said).item(listed);
         let both = AllOfBuilder::new().item(body).item(either);
@@ -173,7 +172,7 @@ pub(crate) fn document<S: Service>(table: &Table<S>) -> OpenApi {
     let mut components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .security_scheme("token", SecurityScheme::Http(token));
-    for (from, ..) in LEADS {
+    for (from, _) in LEADS {
         for (name, link) in links(table, from) {
             components = components.link(name, link);
         }
@@ -220,7 +219,8 @@ fn operation<S: Service>(
         if answer.name.as_deref() == Some(TASK) {
             response = response.header("ETag", Header::default());
         }
-        for (name, _) in links(table, answer.name.as_deref().unwrap_or_default()) {
+        let made = answer.name.as_deref().filter(|_| *status == MADE);
+        for (name, _) in links(table, made.unwrap_or_default()) {
             let link = Ref::new(format!("#/components/links/{name}"));
             response = response.link(name, RefOr::Ref(link));
         }
@@ -250,7 +250,7 @@ fn problem(status: u16) -> Response {
 /// From this answer to everything that can be asked of what it tells of.
 fn links<S: Service>(table: &Table<S>, from: &str) -> Vec<(String, Link)> {
     let mut links = Vec::new();
-    for (_, place, begins) in LEADS.iter().filter(|(answer, ..)| *answer == from) {
+    for (_, begins) in LEADS.iter().filter(|(answer, _)| *answer == from) {
         // What agents alone may ask leads nobody else anywhere.
         let of_it = |entry: &&Entry| {
             let one_id = entry.path.matches('{').count() == 1;
@@ -259,9 +259,7 @@ fn links<S: Service>(table: &Table<S>, from: &str) -> Vec<(String, Link)> {
         for entry in table.routes().iter().map(|route| &route.entry).filter(of_it) {
             let id = operation_id(entry);
             let link = Link::builder().operation_id(id.clone());
-            let link = link.parameter("id", format!("$response.body#{place}")).build();
-            let first = if place.contains("/0/") { "first_" } else { "" };
-            links.push((format!("{first}{id}"), link));
+            links.push((id, link.parameter("id", "$response.body#/id").build()));
         }
     }
     links

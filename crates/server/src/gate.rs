@@ -156,10 +156,10 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
         return Err(Failed::new(Code::BadRequest, "HTTP/1.1 is needed"));
     }
     gate.access.check_host(request.uri(), request.headers())?;
-    let peer = request.extensions().get::<Peer>().copied();
     let Some(token) = bearer(request.headers())?.map(str::to_owned) else {
-        return redeem(gate, request, peer);
+        return redeem(gate, request);
     };
+    let peer = request.extensions().get::<Peer>().copied();
     let principal = match gate.access.opens(&token) {
         true => Principal::holder(Scope::Admin, "admin"),
         false => {
@@ -172,21 +172,16 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     Ok(())
 }
 
-/// Lets whoever has a ticket pass, where tickets are taken.
-fn redeem<S: Service>(
-    gate: &Gate<S>,
-    request: &mut Request,
-    peer: Option<Peer>,
-) -> Result<(), Failed> {
+/// Lets whoever has a ticket pass, where tickets are taken. Those that open nothing are not counted:
+/// nobody guesses one in its half minute, and a page that comes back with a used one keeps no other
+/// page out.
+fn redeem<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), Failed> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     if !path.is_some_and(|path| TICKETED.contains(&path)) {
         return Ok(());
     }
     let Some(ticket) = ticket::in_query(request.uri().query()) else { return Ok(()) };
-    let (address, now) = (address(peer), Instant::now());
-    gate.failures.check(address, ticket, now)?;
-    let Some(Held { principal, token }) = gate.tickets.take(ticket, now) else {
-        gate.failures.failed(address, ticket, now);
+    let Some(Held { principal, token }) = gate.tickets.take(ticket, Instant::now()) else {
         let detail = "the ticket opens nothing: it was used, or it is older than 30 seconds";
         return Err(Failed::new(Code::Unauthorized, detail));
     };
@@ -198,10 +193,6 @@ fn redeem<S: Service>(
     Ok(())
 }
 
-fn address(peer: Option<Peer>) -> IpAddr {
-    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0)
-}
-
 /// Whose token this is. Whoever guesses is told to wait, without a look at the database; an agent
 /// whose attempt is over guesses nothing, and is told that.
 async fn known<S: Service>(
@@ -209,7 +200,7 @@ async fn known<S: Service>(
     token: &str,
     peer: Option<Peer>,
 ) -> Result<Principal, Failed> {
-    let address = address(peer);
+    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
     gate.failures.check(address, token, Instant::now())?;
     if let Some(principal) = gate.service.principal(token).await? {
         gate.failures.opened(address, token, Instant::now());

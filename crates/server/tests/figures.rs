@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use belay_api::{AgentEvent, NewWebhook};
 use belay_kernel::attempt::{Outcome, Phase, Proof};
-use belay_kernel::{EventKind, InstallationId, Timestamp};
+use belay_kernel::{EventKind, InstallationId, Span, Timestamp};
 use belay_store::{Commit, Memory, NewEvent, Store};
 use node::{Node, TOKEN, ask};
 use serde_json::json;
@@ -198,6 +198,14 @@ async fn lived() -> Node<Memory> {
         ..NewWebhook::default()
     };
     node.control.make_webhook("ada", hook).await.unwrap();
+    // It is judged when it was silent for a while.
+    store.set_now(Timestamp::from_millis(1_000_000).after(Span::from_mins(4)));
+    let judged = async {
+        while !page(&node).await.contains("\nbelay_verdicts_total{") {
+            let _ = tokio::time::timeout(Duration::from_millis(50), node.control.tend()).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), judged).await.expect("it is judged");
     node.control.stop("ada", agent.who.task, Duration::ZERO).await.unwrap();
     // No runner is here that would end it; this is what control tells when one has.
     let body = json!({ "phase": Phase::Ended(Outcome::Cancelled, Proof::Observed) }).to_string();

@@ -132,6 +132,30 @@ fn a_delivery_that_was_not_recorded_is_repeated_under_the_same_name_after_kill_9
     refused.refused(2, "link-local");
 }
 
+#[test]
+fn a_webhook_is_changed_and_paused_and_told_later_what_happened_meanwhile() {
+    let receiver = Receiver::new();
+    let world = World::new(&format!("{QUICK}[watch]\nwebhook_allow = ['127.0.0.1']\n"));
+    let url = format!("http://{}/in", receiver.address);
+    world.belay(&["webhook", "add", "farm", &url, "--kinds", "task.failed"]).done();
+    world.belay(&["webhook", "edit", "farm"]).refused(2, "--url");
+    world.belay(&["webhook", "edit", "farm", "--kinds", "task.created"]).done();
+    let paused = world.belay(&["webhook", "pause", "farm"]).done();
+    assert!(paused.out.contains("told      task.created; paused"), "{paused:?}");
+    assert!(world.belay(&["webhook", "ls"]).done().out.contains("belay, paused"));
+    let task = world.script(&["--publish", "none"], "echo done");
+    world.reaches(&task, "READY");
+    assert!(receiver.got().is_empty(), "it is paused");
+    assert_eq!(world.cell("SELECT count(*) FROM letters"), "0");
+    world.belay(&["webhook", "resume", "farm"]).done();
+    wait_for("it is told", || !receiver.got().is_empty());
+    let got = receiver.got();
+    assert_eq!(
+        (got[0].header("belay-event").as_str(), &got[0].json()["task"]),
+        ("task.created", &json!(task))
+    );
+}
+
 /// The spans of every export, by name.
 fn spans(receiver: &Receiver) -> Vec<Value> {
     let exports = receiver.got();

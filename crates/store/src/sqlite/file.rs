@@ -147,3 +147,26 @@ pub(super) fn installation(connection: &Connection) -> Result<Installation, Open
         finding: "the installation's own row cannot be read".to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_stays_prepared_whatever_is_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("some.db");
+        let writer = connect(&path).unwrap();
+        writer.execute_batch("CREATE TABLE some (number INTEGER)").unwrap();
+        let reader = connect_reader(&path).unwrap();
+        for connection in [&writer, &reader] {
+            let mut statement = connection.prepare("SELECT number FROM some LIMIT ?1").unwrap();
+            for limit in [5, 7, 5] {
+                assert!(statement.query([limit]).unwrap().next().unwrap().is_none());
+            }
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        }
+    }
+}
