@@ -23,6 +23,8 @@ const SEED: &str = "7425";
 const EXAMPLES: &str = "30";
 /// What is tried by tests of its own.
 const APART: &[&str] = &["/api/v1/backup", "/api/v1/events/stream", "/api/v1/events/ws", "/mcp"];
+/// What is done to the bodies that are drawn.
+const HOOKS: &str = "xtask/src/hooks.py";
 /// What is not checked, and why not.
 const LEFT_OUT: &[&str] = &[
     // What makes sense is more than a schema can say: a task needs a prompt or a command.
@@ -65,6 +67,7 @@ fn attempt(workspace: &Workspace, program: &Path, server: &Server) -> Command {
         .args(APART.iter().flat_map(|path| ["--exclude-path", path]))
         .args(["--max-examples", EXAMPLES, "--seed", SEED, "--no-color"])
         .args(["--request-timeout", "30", "--continue-on-failure"])
+        .env("SCHEMATHESIS_HOOKS", workspace.root().join(HOOKS))
         .current_dir(&server.place);
     command
 }
@@ -82,7 +85,8 @@ impl Server {
         let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
         let (data, config) = (place.join("data"), place.join("config/belay"));
         fs::create_dir_all(&config).map_err(wrong)?;
-        let settings = "[server]\nport = 0\n\n[roles.default]\nworkers = 0\n";
+        let settings = "[server]\nport = 0\n\n[roles.default]\nworkers = 0\n\n\
+                        [watch]\nwebhook_allow = [\"127.0.0.1\"]\n";
         fs::write(config.join("belay.toml"), settings).map_err(wrong)?;
         let log = fs::File::create(place.join("server.log")).map_err(wrong)?;
         let program = workspace.built("belay");

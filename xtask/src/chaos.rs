@@ -1,6 +1,6 @@
 //! `cargo xtask chaos [--seconds N] [--seed S]`: real faults, real processes, for a bounded time.
 //!
-//! The test itself is `crates/belay/tests/chaos`, which runs only when it is asked for.
+//! The test itself is `crates/belay/tests/chaos`, of which the usual tests have a short run.
 
 use crate::run::{Outcome, Workspace, passes};
 

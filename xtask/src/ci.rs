@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::run::{Outcome, Workspace, passes};
-use crate::{api, tidy, tools};
+use crate::{api, tidy, tools, worlds};
 
 /// One thing that is checked.
 struct Step {
@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "clippy", run: clippy },
     Step { name: "tests", run: tests },
+    Step { name: "planted bugs", run: worlds::planted_bugs },
     Step { name: "doctests", run: |w| passes(&mut w.cargo(&["test", "--workspace", "--doc"])) },
     Step { name: "documentation", run: documentation },
     Step { name: "the API as described", run: api::run },

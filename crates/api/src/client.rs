@@ -15,7 +15,8 @@ use crate::view::{
     Backup, Events, Health, ReceiptView, Stopping, TaskPage, TaskView, TranscriptPiece, WhyView,
 };
 use crate::watch::{
-    AlertList, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed, WebhookList, WebhookView,
+    AlertList, EditWebhook, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed,
+    WebhookList, WebhookView,
 };
 
 /// Why a request was not answered.
@@ -294,6 +295,12 @@ impl Client {
     /// Makes a webhook.
     pub async fn make_webhook(&self, new: &NewWebhook) -> Answered<MadeWebhook> {
         self.post("/api/v1/webhooks", new, None).await
+    }
+
+    /// Changes a webhook, or pauses it.
+    pub async fn edit_webhook(&self, which: &str, edit: &EditWebhook) -> Answered<WebhookView> {
+        let request = self.request(Method::PATCH, &hook(which, "")).json(edit);
+        self.json(request.timeout(LIMIT)).await
     }
 
     /// Removes a webhook.

@@ -35,14 +35,16 @@ pub use request::{
     NewBackup, NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
 pub use sandbox::{ListSandboxes, SandboxPage, SandboxView, VerdictView};
-pub use token::{ListTokens, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is};
+pub use token::{
+    ListTokens, MadeTicket, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is,
+};
 pub use view::{
     Announcement, AttemptView, Backup, ChildView, EventView, Events, Health, QuestionView, Ready,
     ReceiptView, Stopping, TaskPage, TaskSummary, TaskView, TranscriptPiece, Version, WhyView,
 };
 pub use watch::{
-    AlertList, AlertView, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook,
-    Replayed, WebhookList, WebhookView,
+    AlertList, AlertView, EditWebhook, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook,
+    NewWebhook, Replayed, WebhookList, WebhookView,
 };
 
 use std::fmt;

@@ -236,6 +236,8 @@ pub enum Beaten {
     },
     /// It is not: kill its agent at once.
     Fenced,
+    /// It is over, and its agent is to stay: freeze it at once, or kill it where that cannot be.
+    Freeze,
 }
 
 /// The last step before the agent is executed.
@@ -274,6 +276,11 @@ pub enum Seen {
     Conversation(String),
     /// So many things that the reader does not know were seen since the last report.
     Drift(u64),
+    /// The sandbox was probed before its agent goes on in it.
+    Probed {
+        /// Whether it answered.
+        healthy: bool,
+    },
 }
 
 /// What an attempt printed, and what was seen in it.

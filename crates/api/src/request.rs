@@ -3,15 +3,40 @@
 use std::collections::BTreeMap;
 
 use belay_kernel::task::Review;
-use belay_kernel::{AttemptNumber, QuestionId, TaskId};
+use belay_kernel::{AttemptNumber, Limit, QuestionId, Scope, TaskId};
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{Object, ObjectBuilder};
 use utoipa::{IntoParams, ToSchema};
 
 /// A whole number: any that is not negative is taken, and more than makes sense means that.
-pub(crate) fn whole_number() -> utoipa::openapi::Object {
-    utoipa::openapi::ObjectBuilder::new()
-        .schema_type(utoipa::openapi::schema::Type::Integer)
-        .minimum(Some(0))
+pub(crate) fn whole_number() -> Object {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+}
+
+/// Limits of a task: by key, a length of time.
+fn task_limits() -> Object {
+    let ours = Limit::ALL.iter().filter(|limit| limit.scope() == Scope::Task);
+    let keys = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(ours.map(|limit| limit.key())));
+    let span = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property_names(Some(keys))
+        .additional_properties(Some(span))
+        .build()
+}
+
+/// Variables, by name.
+fn variables() -> Object {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property_names(Some(text().pattern(Some("^[A-Za-z_][A-Za-z0-9_]*$"))))
+        .additional_properties(Some(text()))
         .build()
 }
 
@@ -66,8 +91,10 @@ pub struct NewTask {
     /// Who decides about a success.
     pub review: Review,
     /// Limits on time that are not the role's, by key, such as `absolute` = `30m`.
+    #[schema(schema_with = task_limits)]
     pub limits: BTreeMap<String, String>,
     /// At most so much money, in US dollars, subtasks included.
+    #[schema(exclusive_minimum = 0)]
     pub budget_usd: Option<f64>,
     /// At most so many tokens, subtasks included.
     #[schema(minimum = 1)]
@@ -87,6 +114,7 @@ pub struct NewTask {
     #[schema(pattern = "^[a-z][a-z0-9_-]{0,39}$")]
     pub role: Option<String>,
     /// Variables that the agent gets.
+    #[schema(schema_with = variables)]
     pub environment: BTreeMap<String, String>,
     /// The provider, if not the role's.
     pub provider: Option<String>,
@@ -224,6 +252,8 @@ pub struct Listen {
     /// `task_question`. It may be called `type` too.
     #[serde(alias = "type")]
     pub kind: String,
+    /// A ticket instead of a token, for pages; it is used once.
+    pub ticket: Option<String>,
 }
 
 /// Which bytes of which attempt.

@@ -26,6 +26,7 @@ pub struct NewToken {
     #[serde(default)]
     pub scope: Scope,
     /// How long it lasts, such as `90d`; until it is revoked, if it is not said.
+    #[schema(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$")]
     #[serde(default)]
     pub expires_in: Option<String>,
 }
@@ -38,6 +39,15 @@ pub struct MadeToken {
     /// What is known of it.
     #[serde(flatten)]
     pub about: TokenView,
+}
+
+/// A ticket that was given: it opens one stream, instead of the token that asked for it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct MadeTicket {
+    /// The ticket, which goes into the query of a stream: `?ticket=…`.
+    pub ticket: String,
+    /// For so many milliseconds it can be used, once.
+    pub lasts_ms: u64,
 }
 
 /// What is known of a token.

@@ -3,7 +3,18 @@
 use belay_kernel::alert::Kind;
 use belay_kernel::{TaskId, Timestamp, WebhookId};
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::ObjectBuilder;
+use utoipa::openapi::schema::{Array, ArrayBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
+
+/// Kinds of events: a name, or how names begin.
+fn kinds() -> Array {
+    let kind = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .max_length(Some(100))
+        .pattern(Some(r"^([a-z0-9._]+|([a-z0-9._]+\.)?\*)$"));
+    ArrayBuilder::new().items(kind).max_items(Some(100)).build()
+}
 
 /// How a webhook's bodies look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -23,15 +34,23 @@ pub enum HookShape {
 #[serde(deny_unknown_fields, default)]
 pub struct NewWebhook {
     /// What it is called; no two have the same name.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     pub name: String,
     /// Where it is: `http://` or `https://`.
+    #[schema(
+        max_length = 2048,
+        pattern = "^https?://[A-Za-z0-9]",
+        example = "https://example.org/"
+    )]
     pub url: String,
     /// How its bodies look.
     pub shape: HookShape,
     /// The kinds of events that it is told, such as `task.ready` or `task.*`; states of tasks and
     /// alerts, if none are said.
+    #[schema(schema_with = kinds)]
     pub kinds: Vec<String>,
     /// What its deliveries are signed with; drawn, if it is not said.
+    #[schema(min_length = 16, max_length = 512)]
     pub secret: Option<String>,
 }
 
@@ -41,6 +60,34 @@ impl std::fmt::Debug for NewWebhook {
         let Self { name, shape, kinds, .. } = self;
         let mut shown = f.debug_struct("NewWebhook");
         shown.field("name", name).field("shape", shape).field("kinds", kinds);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// What is changed of a webhook. What is not said stays.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EditWebhook {
+    /// Where it is: `http://` or `https://`.
+    pub url: Option<String>,
+    /// How its bodies look.
+    pub shape: Option<HookShape>,
+    /// The kinds of events that it is told from now on; states of tasks and alerts, if the list is
+    /// empty.
+    #[schema(schema_with = kinds)]
+    pub kinds: Option<Vec<String>>,
+    /// What its deliveries are signed with.
+    pub secret: Option<String>,
+    /// Whether it is told nothing for now. What happens meanwhile it is told when it goes on.
+    pub paused: Option<bool>,
+}
+
+/// Without what must not be printed.
+impl std::fmt::Debug for EditWebhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { shape, kinds, paused, .. } = self;
+        let mut shown = f.debug_struct("EditWebhook");
+        shown.field("shape", shape).field("kinds", kinds).field("paused", paused);
         shown.finish_non_exhaustive()
     }
 }
@@ -72,6 +119,8 @@ pub struct WebhookView {
     pub failure: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
+    /// Since when it is told nothing, if it is paused.
+    pub paused_at: Option<Timestamp>,
 }
 
 /// Every webhook.

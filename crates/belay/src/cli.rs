@@ -282,7 +282,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION")]
     pub(crate) inactivity: Option<Span>,
     /// How much money it may use, subtasks included
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = crate::new_task::dollars)]
     pub(crate) budget_usd: Option<f64>,
     /// How many tokens it may use, subtasks included
     #[arg(long, value_name = "N")]
@@ -524,6 +524,12 @@ pub(crate) enum Webhook {
     Ls,
     /// Show a webhook
     Show(WhichWebhook),
+    /// Change where a webhook is, or what it is told
+    Edit(EditWebhook),
+    /// Tell a webhook nothing for now; what happens meanwhile it is told later
+    Pause(WhichWebhook),
+    /// Tell a paused webhook what happened meanwhile, and what happens
+    Resume(WhichWebhook),
     /// Remove a webhook and its letters
     Rm(WhichWebhook),
     /// Send a webhook a test
@@ -567,6 +573,22 @@ pub(crate) struct AddWebhook {
     /// The kinds of events it is told, such as task.ready or task.* [default: task.*,alert.*]
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) kinds: Vec<String>,
+}
+
+/// `belay webhook edit`.
+#[derive(Args, Debug)]
+pub(crate) struct EditWebhook {
+    #[command(flatten)]
+    pub(crate) which: WhichWebhook,
+    /// Where it is; `-` reads it from standard input, where no list of processes shows it
+    #[arg(long, value_name = "URL", required_unless_present_any = ["shape", "kinds"])]
+    pub(crate) url: Option<String>,
+    /// How its bodies look
+    #[arg(long, value_enum)]
+    pub(crate) shape: Option<HookShape>,
+    /// The kinds of events it is told from now on, such as task.ready or task.*
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) kinds: Option<Vec<String>>,
 }
 
 /// `belay webhook letters`.

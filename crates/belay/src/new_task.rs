@@ -30,6 +30,13 @@ pub(crate) struct Here<'a> {
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
+/// An amount of money. JSON knows no infinite ones: they would be sent as nothing, and the task had
+/// no budget.
+pub(crate) fn dollars(text: &str) -> Result<f64, String> {
+    let amount = text.parse().ok().filter(|usd: &f64| usd.is_finite() && *usd >= 0.0);
+    amount.ok_or_else(|| format!("`{text}` is not an amount of dollars; write one like `2.50`"))
+}
+
 /// The task, but for what only the server knows (`after`, `parent`).
 pub(crate) fn build(run: &Run, here: &Here<'_>) -> Result<NewTask, Fault> {
     let defaults = &here.config.file.defaults;
@@ -40,10 +47,6 @@ pub(crate) fn build(run: &Run, here: &Here<'_>) -> Result<NewTask, Fault> {
     };
     if prompt.trim().is_empty() && run.program.is_empty() {
         return Err(Fault::usage("the prompt is empty; say what the agent is to do"));
-    }
-    // JSON knows no such numbers: they would be sent as nothing, and the task had no budget.
-    if let Some(usd) = run.budget_usd.filter(|usd| !usd.is_finite()) {
-        return Err(Fault::usage(format!("--budget-usd {usd}: this is no amount of money")));
     }
     let role_name = run.role.clone().or_else(|| defaults.role.as_ref().map(ToString::to_string));
     let role: RoleName = role_name

@@ -44,6 +44,8 @@ pub(crate) fn event(event: &EventView, palette: Palette, amount: Amount) -> Opti
         (EventKind::Completed, Detail::Text(clip)) if !clip.text.trim().is_empty() => {
             palette.paint(Ink::Good, &cut(&clip.text))
         }
+        // The task's next state says as much, and a command's own last line may be the same word.
+        (EventKind::Completed, _) if amount == Amount::Brief => return None,
         (EventKind::Completed, _) => palette.paint(Ink::Good, "done"),
         (_, Detail::Text(clip)) if clip.text.trim().is_empty() => return None,
         (_, Detail::Text(clip)) => cut(&clip.text),
@@ -122,7 +124,8 @@ mod tests {
                 Some("edited src/a.rs"),
             ),
             ("agent.heartbeat", Detail::Plain, Amount::Full, None),
-            ("agent.completed", Detail::Plain, Amount::Brief, Some("done")),
+            ("agent.completed", Detail::Plain, Amount::Brief, None),
+            ("agent.completed", Detail::Plain, Amount::Full, Some("done")),
             ("agent.sub_thing", Detail::Plain, Amount::Brief, Some("sub thing")),
             ("task.running", Detail::Plain, Amount::Full, None),
             ("agent.usage", Detail::Plain, Amount::Full, None),

@@ -1,6 +1,8 @@
 //! `belay webhook …` and `belay alerts`.
 
-use belay_api::{AlertView, HookShape, LetterView, ListLetters, NewWebhook, WebhookView};
+use belay_api::{
+    AlertView, EditWebhook, HookShape, LetterView, ListLetters, NewWebhook, WebhookView,
+};
 
 use crate::cli::{self, AddWebhook, Letters, Webhook};
 use crate::connect::Link;
@@ -24,6 +26,20 @@ pub(crate) async fn webhook(link: &mut Link, asked: &Webhook, json: bool) -> Res
             let hook = link.ask(async |client| client.webhook(&which.webhook).await).await?;
             if json { say_json(&hook) } else { say(&shown(&hook)) }
         }
+        Webhook::Edit(asked) => {
+            let url = asked.url.as_deref().map(address).transpose()?;
+            let (shape, kinds) = (asked.shape.map(shape_of), asked.kinds.clone());
+            let edit = EditWebhook { url, shape, kinds, ..EditWebhook::default() };
+            return change(link, &asked.which.webhook, &edit, json).await;
+        }
+        Webhook::Pause(which) => {
+            let edit = EditWebhook { paused: Some(true), ..EditWebhook::default() };
+            return change(link, &which.webhook, &edit, json).await;
+        }
+        Webhook::Resume(which) => {
+            let edit = EditWebhook { paused: Some(false), ..EditWebhook::default() };
+            return change(link, &which.webhook, &edit, json).await;
+        }
         Webhook::Rm(which) => {
             link.ask(async |client| client.remove_webhook(&which.webhook).await).await?;
             if !json {
@@ -45,25 +61,46 @@ pub(crate) async fn webhook(link: &mut Link, asked: &Webhook, json: bool) -> Res
     Ok(Exit::Done)
 }
 
+/// Where a webhook is: as it was typed, or from standard input.
+fn address(typed: &str) -> Result<String, Fault> {
+    if typed != "-" {
+        return Ok(typed.to_owned());
+    }
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    read.map_err(|error| Fault::failed(format!("standard input: {error}")))?;
+    Ok(line.trim().to_owned())
+}
+
+const fn shape_of(shape: cli::HookShape) -> HookShape {
+    match shape {
+        cli::HookShape::Belay => HookShape::Belay,
+        cli::HookShape::Slack => HookShape::Slack,
+        cli::HookShape::Ntfy => HookShape::Ntfy,
+    }
+}
+
+async fn change(
+    link: &mut Link,
+    which: &str,
+    edit: &EditWebhook,
+    json: bool,
+) -> Result<Exit, Fault> {
+    // Asked twice, it is the same change.
+    let hook = link.ask(async |client| client.edit_webhook(which, edit).await).await?;
+    if json {
+        say_json(&hook)
+    } else {
+        say(&shown(&hook))
+    }
+    Ok(Exit::Done)
+}
+
 async fn make(link: &mut Link, add: &AddWebhook, json: bool) -> Result<Exit, Fault> {
-    let url = match add.url.as_str() {
-        "-" => {
-            let mut line = String::new();
-            std::io::stdin()
-                .read_line(&mut line)
-                .map_err(|error| Fault::failed(format!("standard input: {error}")))?;
-            line.trim().to_owned()
-        }
-        url => url.to_owned(),
-    };
     let new = NewWebhook {
         name: add.name.clone(),
-        url,
-        shape: match add.shape {
-            cli::HookShape::Belay => HookShape::Belay,
-            cli::HookShape::Slack => HookShape::Slack,
-            cli::HookShape::Ntfy => HookShape::Ntfy,
-        },
+        url: address(&add.url)?,
+        shape: shape_of(add.shape),
         kinds: add.kinds.clone(),
         secret: None,
     };
@@ -125,7 +162,10 @@ fn row(hook: &WebhookView) -> [String; 7] {
     [
         hook.name.clone(),
         hook.target.clone(),
-        shape_name(hook.shape).to_owned(),
+        match hook.paused_at {
+            None => shape_name(hook.shape).to_owned(),
+            Some(_) => format!("{}, paused", shape_name(hook.shape)),
+        },
         one_line(&hook.kinds.join(","), 32),
         hook.waiting.to_string(),
         hook.dead.to_string(),
@@ -155,11 +195,14 @@ const fn shape_name(shape: HookShape) -> &'static str {
 
 fn shown(hook: &WebhookView) -> String {
     let signed = if hook.signed { "signed" } else { "not signed" };
+    let paused = hook.paused_at.map(|at| format!("; paused {}", ago(at, now())));
+    let behind = hook.paused_at.map(|_| format!(", {} events behind", hook.behind));
+    let (paused, behind) = (paused.unwrap_or_default(), behind.unwrap_or_default());
     let lines = [
         format!("{}  {} ({})", hook.name, hook.target, shape_name(hook.shape)),
-        format!("told      {}", hook.kinds.join(", ")),
+        format!("told      {}{paused}", hook.kinds.join(", ")),
         format!("from      {}, {signed}, made {}", hook.origin, ago(hook.created_at, now())),
-        format!("letters   {} waiting, {} dead", hook.waiting, hook.dead),
+        format!("letters   {} waiting, {} dead{behind}", hook.waiting, hook.dead),
         format!("failure   {}", hook.failure.as_deref().unwrap_or("-")),
     ];
     lines.join("\n")

@@ -57,7 +57,7 @@ impl<S: Store> Control<S> {
 
     /// Measures, judges, and keeps what came of it.
     pub(crate) async fn watch(&self) -> Outcome<()> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let (measured, known) = self.measure(now).await?;
         let signals = alert::judge(&measured, &self.settings().limits, &self.settings().caps);
         let rows = self.all(Query::<AlertRow>::first(MAX_BATCH)).await?;
@@ -155,7 +155,7 @@ impl<S: Store> Control<S> {
 
     /// Stops that are not proven yet although their time is over.
     pub(crate) async fn overdue_stops(&self) -> Outcome<u64> {
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let ending = Query::<AttemptRow>::first(MAX_BATCH).phase(&["ENDING".into()]);
         let overdue = |row: &&Stored<AttemptRow>| {
             let stopped = matches!(row.row.attempt.phase, Phase::Ending(End::Cancelled));

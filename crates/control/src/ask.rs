@@ -102,7 +102,7 @@ impl<S: Store> Control<S> {
         if self.own_question(speaker, id).await?.answer.is_none() {
             return Err(Refused::new(Code::IllegalMove, "the question is not answered yet"));
         }
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let request = Request {
             principal: principal(speaker),
             key: handed(id),

@@ -5,8 +5,10 @@
 
 use belay_api::port::{self, Beaten, Pulse};
 use belay_kernel::planted::{self, Bug};
+use belay_kernel::sandbox;
+use belay_kernel::termination::Step;
 use belay_kernel::verdict::judge;
-use belay_kernel::{HeartbeatStatus, Limits, RunnerId, Timestamp};
+use belay_kernel::{Disposition, HeartbeatStatus, Limits, RunnerId, Timestamp};
 use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{Beat, Beaten as StoreBeaten, Commit, Document, Holder, Key, Store, Stored};
 
@@ -29,21 +31,23 @@ impl<S: Store> Control<S> {
         };
         let mut beats: Vec<_> = beat.attempts.iter().map(|pulse| renewal(&pulse.who)).collect();
         beats.push(presence(beat.runner, now.after(self.settings().limits.worker_lease)));
-        let count = beats.len();
         let mut beaten = match self.store().beat(beats, now).await {
             Err(_) if planted::is(Bug::BeatAnsweredUncommitted) => {
-                vec![StoreBeaten::Current { until }; count]
+                return Ok(vec![Beaten::Current { lease }; beat.attempts.len()]);
             }
             beaten => beaten?,
         };
         beaten.pop();
-        let answers: Vec<_> = beaten
+        let mut answers: Vec<_> = beaten
             .into_iter()
             .map(|beaten| match beaten {
                 StoreBeaten::Current { .. } => Beaten::Current { lease },
                 StoreBeaten::Fenced | StoreBeaten::Gone => Beaten::Fenced,
             })
             .collect();
+        if answers.contains(&Beaten::Fenced) {
+            self.let_stay(&beat, &mut answers).await?;
+        }
         let current = beat.attempts.iter().zip(&answers);
         let alive: Vec<_> = current
             .filter(|(_, answer)| matches!(answer, Beaten::Current { .. }))
@@ -51,6 +55,24 @@ impl<S: Store> Control<S> {
             .collect();
         self.note_alive(&alive).await?;
         Ok(answers)
+    }
+
+    /// An attempt that is over may be one whose agent is to stay. Its runner is told to freeze it,
+    /// by this answer or by its duty, whichever comes first.
+    async fn let_stay(&self, beat: &port::Beat, answers: &mut [Beaten]) -> Outcome<()> {
+        let ids: Vec<_> =
+            beat.attempts.iter().map(|pulse| (pulse.who.task, pulse.who.attempt)).collect();
+        let rows = self.store().load::<AttemptRow>(&ids).await?;
+        for ((row, pulse), answer) in rows.into_iter().zip(&beat.attempts).zip(answers) {
+            let stays = row.is_some_and(|row| {
+                let freezes = row.row.termination.is_some_and(|saga| saga.step == Step::Freeze);
+                freezes && row.row.attempt.epoch == pulse.who.epoch
+            });
+            if stays && *answer == Beaten::Fenced {
+                *answer = Beaten::Freeze;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the heartbeats into the evidence of the sandboxes.
@@ -119,6 +141,11 @@ pub(crate) fn pulsed(
     evidence.beat(status, now);
     if let Some(Document(stream)) = &mut row.stream {
         stream.seen();
+    }
+    // Also of an agent that has said nothing yet: only one that lives can be found idle or stuck.
+    let lives = sandbox::step(&row.state, sandbox::Event::SignOfLife, now, limits);
+    if let Disposition::Accept(moved) = lives {
+        row.state = moved.next;
     }
     // A timer that is too early is set right when it fires. Another status means another clock,
     // whose limit may be the task's own: whoever judges looks it up.

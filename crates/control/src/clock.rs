@@ -66,6 +66,7 @@ impl<S: Store> Control<S> {
     /// What the store's clock shows. Whatever judges by the time asks here.
     pub(crate) async fn now(&self) -> Result<Timestamp, Failure> {
         let asked = Instant::now();
+        #[expect(clippy::disallowed_methods, reason = "here it is watched")]
         let shown = self.store().now().await?;
         if self.inner.watch.take(asked, shown, self.settings().limits.drift) {
             tracing::warn!(?shown, "the store's clock was set ahead");

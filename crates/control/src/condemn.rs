@@ -161,9 +161,10 @@ impl<S: Store> Control<S> {
         heard.remove(&(row.task, row.attempt.number));
     }
 
-    /// We could not commit for a while: nobody has been heard since.
+    /// We could not commit for a while: nobody has been heard since. Whoever tells late, because it
+    /// stood still, takes nothing back.
     pub(crate) fn nobody_heard(&self, now: Timestamp) {
-        self.inner.up_since.store(now.as_millis(), Ordering::SeqCst);
+        self.inner.up_since.fetch_max(now.as_millis(), Ordering::SeqCst);
         self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -327,5 +328,47 @@ fn worked(look: &Look) -> Progress {
     match evidence.and_then(|evidence| evidence.0.last_work()) {
         Some(_) => Progress::Made,
         None => Progress::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use belay_api::Chance;
+    use belay_kernel::InstallationId;
+    use belay_store::Memory;
+    use belay_store::blob::{BlobLimits, Blobs};
+
+    use super::*;
+    use crate::{MemoryVault, Parts, Settings};
+
+    #[derive(Debug)]
+    struct One;
+
+    impl Chance for One {
+        fn draw(&self) -> u128 {
+            1
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_we_were_down_is_not_taken_back_by_whoever_tells_late() {
+        let parts = Parts {
+            store: Memory::new(InstallationId::from_bits(1), 1),
+            blobs: Blobs::in_memory(BlobLimits::default()),
+            vault: Arc::new(MemoryVault::default()),
+            chance: Arc::new(One),
+            settings: Settings::default(),
+            embedded: None,
+            back_up: None,
+            courier: None,
+        };
+        let control = Control::open(parts).await.unwrap();
+        let after = |seconds| control.up_since().after(Span::from_secs(seconds));
+        let (late, now) = (after(10), after(700));
+        control.nobody_heard(now);
+        control.nobody_heard(late);
+        assert_eq!(control.up_since(), now);
     }
 }

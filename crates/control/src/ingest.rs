@@ -70,7 +70,7 @@ impl<S: Store> Control<S> {
             if sorted.new.is_empty() {
                 return Ok(taken);
             }
-            let mut commit = self.told_elsewhere(&look, attempt, stored, &sorted);
+            let mut commit = self.told_elsewhere(&look, attempt, stored, &sorted)?;
             if let Some(asked) = &asked {
                 let answer = json!(taken).to_string();
                 commit = commit.request(Request { answer, at: look.now, ..asked.clone() });
@@ -124,7 +124,7 @@ impl<S: Store> Control<S> {
         attempt: &Stored<AttemptRow>,
         stored: &Stored<SandboxRow>,
         sorted: &Sorted<'_>,
-    ) -> Commit {
+    ) -> Outcome<Commit> {
         let mut commit = Commit::new().update(stored.revision, &sorted.row);
         let (limits, switches) = (&look.policy.limits, &self.settings().switches);
         let due_at = sorted.row.stream.as_ref().map_or(attempt.row.due_at, |stream| {
@@ -134,6 +134,7 @@ impl<S: Store> Control<S> {
             true => commit.read(attempt),
             false => commit.update(attempt.revision, &AttemptRow { due_at, ..attempt.row.clone() }),
         };
+        let secrets = self.secrets_in(look)?;
         for event in &sorted.new {
             commit = commit.event(NewEvent {
                 task: Some(attempt.row.task),
@@ -141,11 +142,11 @@ impl<S: Store> Control<S> {
                 session: look.task.row.session,
                 workflow: look.task.row.workflow,
                 kind: event.kind.name().to_owned(),
-                body: event.data.clone(),
+                body: secrets.masked_json(&event.data),
                 at: look.now,
             });
         }
-        commit
+        Ok(commit)
     }
 
     /// Takes a beat of the agent in a sandbox, its own unless one is named.

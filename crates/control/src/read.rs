@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belay_api::{
-    Announcement, Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece,
+    Announcement, Ask, Backup, Code, EventView, Events, Health, Problem, Ready, TranscriptPiece,
 };
 use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, TaskId};
 use belay_store::blob::{BlobKey, Piece};
-use belay_store::{Cursor, EventFilter, LeaseKind, Store};
+use belay_store::{Commit, Cursor, EventFilter, LeaseKind, Store};
+use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use crate::Control;
@@ -212,8 +213,15 @@ impl<S: Store> Control<S> {
         Ok(Ready { status: "ready".to_owned() })
     }
 
-    /// Backs the database up, to a path on this machine that does not exist yet.
-    pub async fn backup(&self, path: String) -> Result<Backup, Problem> {
+    /// Backs the database up, to a path on this machine that does not exist yet. Whoever asks again
+    /// with the same key is told of the backup that was made; if it was made and that could not be
+    /// noted, that there is something at the path.
+    pub async fn backup(&self, ask: impl Into<Ask>, path: String) -> Result<Backup, Problem> {
+        let asked = self.asked(ask.into(), &format!("backup {path}"));
+        if let Some(before) = self.replayed_answer(&asked).await? {
+            let bytes = before["bytes"].as_u64().unwrap_or_default();
+            return Ok(Backup { path, bytes });
+        }
         let Some(back_up) = &self.inner.back_up else {
             let detail = "this database is not backed up by Belay; use its own tools (pg_dump)";
             return Err(Problem::new(Code::Refused, detail));
@@ -222,10 +230,13 @@ impl<S: Store> Control<S> {
             let detail = format!("`{path}` is not an absolute path");
             return Err(Problem::new(Code::BadRequest, detail));
         }
-        match back_up(PathBuf::from(&path)).await {
-            Ok(bytes) => Ok(Backup { path, bytes }),
-            Err(why) => Err(Problem::new(Code::Refused, why)),
-        }
+        let bytes = back_up(PathBuf::from(&path)).await;
+        let bytes = bytes.map_err(|why| Problem::new(Code::Refused, why))?;
+        let now = self.now().await.map_err(Refused::from)?;
+        let request = asked.request_answered(&json!({ "bytes": bytes }), now);
+        let noted = self.store().commit(Commit::new().request(request)).await;
+        noted.map_err(Refused::from)?;
+        Ok(Backup { path, bytes })
     }
 }
 

@@ -69,7 +69,11 @@ impl<S: Store> Control<S> {
                 draft_effects = true;
             }
         }
-        if let (true, Some(sandbox)) = (attempt.attempt.may_act(), &look.sandbox) {
+        // A probe is answered by the sandbox, and says nothing of the agent.
+        let of_agent = |seen: &Seen| !matches!(seen, Seen::Probed { .. });
+        let told = !report.bytes.is_empty() || report.seen.iter().any(of_agent);
+        let acts = attempt.attempt.may_act() && told;
+        if let (true, Some(sandbox)) = (acts, &look.sandbox) {
             let row = watched(&sandbox.row, report, now, limits);
             if let Some(stream) = &row.stream {
                 let switches = &self.settings().switches;
@@ -158,7 +162,7 @@ fn watched(row: &SandboxRow, report: &Report, now: Timestamp, limits: &Limits) -
                 evidence.tool_closed(ToolKey::of(id), now);
                 stream.tool_closed(ToolKey::of(id), now);
             }
-            Seen::Usage(_) | Seen::Conversation(_) | Seen::Drift(_) => {}
+            Seen::Usage(_) | Seen::Conversation(_) | Seen::Drift(_) | Seen::Probed { .. } => {}
         }
     }
     row.due_at = sooner(row.due_at, judge(evidence, limits, now).recheck_at);
@@ -203,6 +207,9 @@ fn events(look: &Look, who: Who, report: &Report) -> Vec<NewEvent> {
             Some(event("agent.conversation", json!({ "name": name }).to_string()))
         }
         Seen::Drift(count) => Some(event("agent.drift", json!({ "count": count }).to_string())),
+        Seen::Probed { healthy } => {
+            Some(event("sandbox.probed", json!({ "healthy": healthy }).to_string()))
+        }
         Seen::ToolOpened { .. } | Seen::ToolClosed { .. } => None,
     };
     report.seen.iter().filter_map(of).collect()

@@ -112,7 +112,8 @@ impl<S: Store> Control<S> {
             if alone {
                 self.extend(gap).await?;
             }
-            self.nobody_heard(now);
+            // It may have stood still in the middle of this: until now it could not commit.
+            self.nobody_heard(self.now().await?);
         }
         Ok(())
     }

@@ -11,11 +11,12 @@ use belay_kernel::EventKind;
 use belay_kernel::fence::Intent;
 use belay_store::rows::{RemarkRow, Speaker};
 use belay_store::{MAX_BATCH, Query, Store, Stored};
+use serde_json::Value;
 
 use crate::Control;
 use crate::ask::principal;
 use crate::commit::Put;
-use crate::look::TRIES;
+use crate::look::{Look, TRIES};
 use crate::refuse::{Outcome, Refused};
 use crate::report::admitted;
 
@@ -26,6 +27,32 @@ const SHORTEST_SECRET: usize = 8;
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
+    /// A JSON document without them. One with escapes is read first: a secret may be spelt in
+    /// several ways.
+    pub(crate) fn masked_json(&self, json: &str) -> String {
+        match serde_json::from_str::<Value>(json) {
+            Ok(mut value) if json.contains('\\') => {
+                self.mask_value(&mut value);
+                value.to_string()
+            }
+            Ok(_) | Err(_) => self.masked(json),
+        }
+    }
+
+    fn mask_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.masked(text),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
+            Value::Object(fields) => {
+                for (name, mut value) in std::mem::take(fields) {
+                    self.mask_value(&mut value);
+                    fields.insert(self.masked(&name), value);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
     /// The text without them, and without anything that looks like an attempt's token.
     pub(crate) fn masked(&self, text: &str) -> String {
         let mut text = text.replace('\0', " ");
@@ -120,10 +147,15 @@ impl<S: Store> Control<S> {
     /// The values that are masked in what this attempt's agent says.
     pub(crate) async fn secrets_of(&self, who: Who) -> Outcome<Secrets> {
         let look = self.look_at(who.task, Some(who.attempt)).await?;
+        self.secrets_in(&look)
+    }
+
+    /// The same, of an attempt that was looked at.
+    pub(crate) fn secrets_in(&self, look: &Look) -> Outcome<Secrets> {
         let name = look.spec.agent.as_deref().unwrap_or(&self.settings().agent);
         let agent = name.parse::<Agent>().unwrap_or(Agent::Command);
         let role = self.settings().role(look.task.row.role.as_str());
-        let variables = self.environment(&look, name, &role.environment)?;
+        let variables = self.environment(look, name, &role.environment)?;
         let secret = variables.into_iter().filter(|(name, _)| agent.is_secret(name));
         let values = secret.map(|(_, value)| value.trim().to_owned());
         Ok(Secrets(values.filter(|value| value.len() >= SHORTEST_SECRET).collect()))
@@ -162,5 +194,17 @@ mod tests {
         assert!(masked.starts_with("key ***********, token *"), "{masked}");
         assert_eq!(masked.len(), text.len());
         assert_eq!(secrets.masked("nothing to hide"), "nothing to hide");
+    }
+
+    #[test]
+    fn secrets_are_masked_however_json_spells_them() {
+        let secrets = Secrets(vec!["say \"open\" now".into(), "sk-secret-1".into()]);
+        let json = r#"{"sk-secret-1":"x \u0073k-secret-1","a":["say \"open\" now",1]}"#;
+        assert_eq!(
+            secrets.masked_json(json),
+            r#"{"***********":"x ***********","a":["**************",1]}"#
+        );
+        assert_eq!(secrets.masked_json(r#"{"b":"sk-secret-1"}"#), r#"{"b":"***********"}"#);
+        assert_eq!(secrets.masked_json("sk-secret-1 is no JSON"), "*********** is no JSON");
     }
 }

@@ -18,6 +18,7 @@
 mod courier;
 mod deliver;
 mod desk;
+mod edit;
 mod hooks;
 mod shape;
 

@@ -331,31 +331,11 @@ fn a_restart_neither_repeats_nor_forgets_and_counts_nothing_twice() {
     });
 }
 
-/// The names of figures in a text.
-fn names(text: &str) -> std::collections::BTreeSet<String> {
-    let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words = text.split(|c| !of_name(c)).filter(|word| word.starts_with("belay_"));
-    words.map(str::to_owned).collect()
-}
-
+/// That the rules name figures that there are is seen at the server, which tells them.
 #[test]
-fn the_rules_and_the_dashboard_name_figures_that_there_are() {
-    test(async {
-        let world = World::new().await;
-        let page = world.control.metrics().await.unwrap().text();
-        let mut known = names(&page);
-        // The server counts requests, and its own test sees them.
-        for name in ["belay_http_requests_total", "belay_http_request_seconds_bucket"] {
-            known.insert(name.to_owned());
-        }
-        let rules = include_str!("../../../deploy/prometheus/belay.rules.yml");
-        let dashboard = include_str!("../../../deploy/grafana/belay.json");
-        serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
-        for name in names(rules).union(&names(dashboard)) {
-            assert!(known.contains(name), "{name} is no figure of\n{page}");
-        }
-        for kind in belay_kernel::alert::Kind::ALL {
-            assert!(rules.contains(&format!("kind: {kind} }}")), "{kind} has no rule");
-        }
-    });
+fn every_alert_has_a_rule() {
+    let rules = include_str!("../../../deploy/prometheus/belay.rules.yml");
+    for kind in belay_kernel::alert::Kind::ALL {
+        assert!(rules.contains(&format!("kind: {kind} }}")), "{kind} has no rule");
+    }
 }

@@ -50,6 +50,10 @@ impl World {
 
     async fn start_as(&self, partial_output: bool) -> Assignment {
         let task = NewTask { prompt: "Mend it.".into(), ..NewTask::default() };
+        self.start_task(task, partial_output).await
+    }
+
+    async fn start_task(&self, task: NewTask, partial_output: bool) -> Assignment {
         self.control.create("ada", task).await.unwrap();
         let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
         let run = self.control.claim(ask).await.unwrap().remove(0);
@@ -288,5 +292,23 @@ fn an_agent_elsewhere_holds_its_lease_by_its_beats_and_succeeds_when_it_lingers_
         assert_eq!(world.state(run.who.task).await, "RUNNING started", "it lingers");
         world.pass(Span::from_secs(55)).await;
         assert_eq!(world.state(run.who.task).await, "READY succeeded");
+    });
+}
+
+#[test]
+fn secrets_that_an_agent_tells_are_not_kept() {
+    test(async {
+        let world = World::new().await;
+        let secret = "sesame-\"open\"-now";
+        let environment = [("FARM_TOKEN".to_owned(), secret.to_owned())].into();
+        let task = NewTask { prompt: "Mend it.".into(), environment, ..NewTask::default() };
+        let run = world.start_task(task, true).await;
+        let data = serde_json::json!({ "ran": ["login", secret], "as": "belay_attempt_x_1_00ff" });
+        let event = serde_json::json!({ "kind": "agent.tool_use", "data": data });
+        world.tell(&run, &event.to_string()).await.unwrap();
+        let read = world.control.events(Some(run.who.task), None, Duration::ZERO).await.unwrap();
+        let told = read.events.into_iter().find(|event| event.kind == "agent.tool_use").unwrap();
+        let (ran, by) = ("*".repeat(secret.len()), "*".repeat(22));
+        assert_eq!(told.body, serde_json::json!({ "ran": ["login", ran], "as": by }));
     });
 }

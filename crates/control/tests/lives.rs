@@ -296,6 +296,47 @@ fn a_held_question_stops_the_clocks_and_its_answer_is_handed_over() {
 }
 
 #[test]
+fn a_beat_of_an_attempt_that_is_over_says_whether_its_agent_stays() {
+    test(async {
+        for (keep_alive, beaten) in [(true, Beaten::Freeze), (false, Beaten::Fenced)] {
+            let world = World::new().await;
+            let id = world.make(NewTask { keep_alive, ..task("Mend it") }).await;
+            let run = world.start().await;
+            world.print(run.who, 0, "?\n").await;
+            let question = QuestionId::from_bits(9);
+            let asked = Asked { question, text: "Go on?".into(), options: vec![], held: true };
+            world.control.ask(run.who, asked).await.unwrap();
+            world.pass(Span::from_mins(6)).await; // beyond the linger time
+            assert_eq!(world.state(id).await, "BLOCKED question");
+            // The duty to end it is on its way; the beat is quicker.
+            assert_eq!(world.control.beat(beat(run.who, true)).await.unwrap(), [beaten]);
+            world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+            let mut other = run.who;
+            other.epoch = other.epoch.next();
+            assert_eq!(world.control.beat(beat(other, true)).await.unwrap(), [Beaten::Fenced]);
+        }
+    });
+}
+
+#[test]
+fn an_agent_that_never_says_anything_is_found_idle() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(task("Mend it")).await;
+        let run = world.claim().await;
+        let start = Start { token_hash: "h".into(), partial_output: false };
+        world.control.start(run.who, start).await.unwrap();
+        for _ in 0..19 {
+            let pulse = Pulse { who: run.who, status: HeartbeatStatus::Idle, told: true };
+            let beat = Beat { runner: RUNNER, attempts: vec![pulse] };
+            world.control.beat(beat).await.unwrap();
+            world.pass(Span::from_secs(10)).await;
+        }
+        assert_eq!(world.state(id).await, "FAILED idle_timeout");
+    });
+}
+
+#[test]
 fn silence_is_noticed_and_names_its_clock() {
     test(async {
         let world = World::new().await;

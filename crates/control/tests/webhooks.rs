@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belay_api::{Ask, HookShape, ListLetters, MadeWebhook, NewTask, NewWebhook};
+use belay_api::{Ask, Code, EditWebhook, HookShape, ListLetters, MadeWebhook, NewTask, NewWebhook};
 use belay_control::{Control, Courier, HookSettings, Parcel, Parts, Settings, Undelivered};
 use belay_kernel::{InstallationId, Span, TaskId, Timestamp};
 use belay_store::blob::{BlobLimits, Blobs};
@@ -130,7 +130,7 @@ async fn hook(control: &Control<Memory>, kinds: &[&str]) -> MadeWebhook {
         kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
         ..NewWebhook::default()
     };
-    control.make_webhook(new).await.unwrap()
+    control.make_webhook("ada", new).await.unwrap()
 }
 
 async fn task(control: &Control<Memory>) -> TaskId {
@@ -245,8 +245,9 @@ fn a_letter_is_repeated_for_a_day_then_dead_then_replayed() {
         assert_eq!(world.receiver.got(), [], "the dead stay dead");
         let dead = ListLetters { state: Some("dead".into()), ..ListLetters::default() };
         let dead = node.letters("farm", dead).await.unwrap().letters.remove(0);
-        assert_eq!(node.replay("farm", Some(dead.number)).await.unwrap().replayed, 1);
-        assert!(node.replay("farm", Some(dead.number)).await.is_err(), "it is not dead any more");
+        assert_eq!(node.replay("ada", "farm", Some(dead.number)).await.unwrap().replayed, 1);
+        let again = node.replay("ada", "farm", Some(dead.number)).await;
+        assert!(again.is_err(), "it is not dead any more");
         tend(&node).await;
         assert_eq!(world.receiver.got()[0].0, dead.delivery);
         let view = node.webhook("farm").await.unwrap();
@@ -339,7 +340,7 @@ fn the_settings_make_change_and_remove_hooks_and_the_api_leaves_those_alone() {
         tend(&node).await;
         let first = node.webhook("file").await.unwrap();
         assert_eq!((first.target.as_str(), first.signed), ("https://one.example.org", false));
-        assert!(node.remove_webhook("file").await.is_err());
+        assert!(node.remove_webhook("ada", "file").await.is_err());
         world.pass(Span::from_secs(20)).await;
         let node = world.node(vec![settings("https://two.example.org/x")]).await;
         tend(&node).await;
@@ -369,14 +370,155 @@ fn a_hook_that_cannot_be_used_is_refused_with_a_sentence() {
             (NewWebhook { kinds: vec!["Task!".into()], ..good() }, "kind of event"),
             (NewWebhook { secret: Some("short".into()), ..good() }, "secret"),
         ] {
-            let problem = node.make_webhook(bad).await.unwrap_err();
+            let problem = node.make_webhook("ada", bad).await.unwrap_err();
             assert!(problem.detail.contains(says), "{}", problem.detail);
         }
-        node.make_webhook(good()).await.unwrap();
-        let problem = node.make_webhook(good()).await.unwrap_err();
+        node.make_webhook("ada", good()).await.unwrap();
+        let problem = node.make_webhook("ada", good()).await.unwrap_err();
         assert!(problem.detail.contains("is there already"), "{}", problem.detail);
-        node.remove_webhook("farm").await.unwrap();
-        node.make_webhook(good()).await.unwrap();
+        node.remove_webhook("ada", "farm").await.unwrap();
+        node.make_webhook("ada", good()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_paused_hook_is_told_nothing_and_later_everything_in_order() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        hook(&node, &["task.*"]).await;
+        world.receiver.set(Mood::Fails);
+        let first = task(&node).await;
+        tend(&node).await;
+        let paused = EditWebhook { paused: Some(true), ..EditWebhook::default() };
+        let view = node.edit_webhook("ada", "farm", paused.clone()).await.unwrap();
+        assert!(view.paused_at.is_some());
+        let again = node.edit_webhook("ada", "farm", paused).await.unwrap();
+        assert_eq!(again.paused_at, view.paused_at, "it was paused already");
+        tend(&node).await;
+        world.receiver.set(Mood::Takes);
+        happens(&world, Some(first), "task.ready").await;
+        // Longer than letters are tried for: that nobody tried is no reason to give them up.
+        world.pass(Span::from_mins(48 * 60)).await;
+        tend(&node).await;
+        assert_eq!(world.receiver.got(), []);
+        let view = node.webhook("farm").await.unwrap();
+        assert_eq!((view.waiting, view.dead, view.behind > 0), (1, 0, true));
+
+        world.receiver.set(Mood::Fails);
+        let goes_on = EditWebhook { paused: Some(false), ..EditWebhook::default() };
+        node.edit_webhook("ada", "farm", goes_on).await.unwrap();
+        tend(&node).await;
+        assert_eq!(node.webhook("farm").await.unwrap().dead, 0, "they are tried like new ones");
+        world.receiver.set(Mood::Takes);
+        world.pass(Span::from_mins(120)).await;
+        tend(&node).await;
+        let kinds: Vec<_> = world.receiver.got().into_iter().map(|got| got.3).collect();
+        assert_eq!(kinds, ["task.created", "task.ready"]);
+        assert_eq!(node.webhook("farm").await.unwrap().paused_at, None);
+    });
+}
+
+#[test]
+fn what_is_said_of_a_hook_is_changed_and_the_rest_stays() {
+    test(async {
+        let world = World::new();
+        let settings = HookSettings {
+            name: "file".into(),
+            url: Secret("https://one.example.org/x".into()),
+            shape: HookShape::Slack,
+            kinds: vec!["task.ready".into()],
+            secret: None,
+        };
+        let node = world.node(vec![settings]).await;
+        tend(&node).await;
+        let made = hook(&node, &["task.ready"]).await.webhook;
+        let edit = |url: &str, kinds: &[&str]| EditWebhook {
+            url: (!url.is_empty()).then(|| url.to_owned()),
+            kinds: Some(kinds.iter().map(|kind| (*kind).to_owned()).collect()),
+            ..EditWebhook::default()
+        };
+        let to = "https://two.example.org/y";
+        let view = node.edit_webhook("ada", "farm", edit(to, &["alert.*"])).await.unwrap();
+        assert_eq!((view.id, view.target.as_str()), (made.id, "https://two.example.org"));
+        assert_eq!((view.kinds, view.signed), (vec!["alert.*".to_owned()], true));
+        for (which, bad) in [
+            ("farm", edit("ftp://x", &["alert.*"])),
+            ("farm", edit("", &["Not!"])),
+            ("farm", EditWebhook { secret: Some("short".into()), ..EditWebhook::default() }),
+            ("file", edit("", &["task.failed"])),
+            ("nobody", edit("", &["task.failed"])),
+        ] {
+            assert!(node.edit_webhook("ada", which, bad.clone()).await.is_err(), "{bad:?}");
+        }
+        assert_eq!(node.webhook("farm").await.unwrap().kinds, ["alert.*"]);
+        // What the settings say can be paused, and stays so when they are read again.
+        let paused = EditWebhook { paused: Some(true), ..EditWebhook::default() };
+        assert!(node.edit_webhook("ada", "file", paused).await.unwrap().paused_at.is_some());
+        tend(&node).await;
+        assert!(node.webhook("file").await.unwrap().paused_at.is_some());
+    });
+}
+
+#[test]
+fn a_request_about_a_hook_is_done_once_for_each_key() {
+    test(async {
+        let world = World::new();
+        let node = world.node(vec![]).await;
+        let by = |key: &str| Ask::by("ada").key(key);
+        let new = NewWebhook {
+            name: "farm".into(),
+            url: "https://example.org/x".into(),
+            kinds: vec!["task.ready".into()],
+            ..NewWebhook::default()
+        };
+        let made = node.make_webhook(by("1"), new.clone()).await.unwrap();
+        let again = node.make_webhook(by("1"), new.clone()).await.unwrap();
+        assert_eq!((again.webhook.id, again.secret), (made.webhook.id, None), "it is told once");
+        let other = NewWebhook { name: "barn".into(), ..new };
+        let reused = node.make_webhook(by("1"), other).await.unwrap_err();
+        assert_eq!(reused.code, Code::IdempotencyKeyReused);
+        for key in ["2", "2", "3"] {
+            node.test_webhook(by(key), "farm").await.unwrap();
+        }
+        tend(&node).await;
+        assert_eq!(world.receiver.got().len(), 2, "two tests for two keys");
+        for _ in 0..2 {
+            node.remove_webhook(by("4"), "farm").await.unwrap();
+        }
+        assert_eq!(node.remove_webhook(by("5"), "farm").await.unwrap_err().code, Code::NotFound);
+    });
+}
+
+#[test]
+fn a_backup_is_made_once_for_each_key() {
+    test(async {
+        let world = World::new();
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let seen = made.clone();
+        let parts = Parts {
+            back_up: Some(Box::new(move |path| {
+                let seen = seen.clone();
+                Box::pin(async move {
+                    let mut seen = seen.lock().unwrap();
+                    if seen.contains(&path) {
+                        return Err("there is something".to_owned());
+                    }
+                    seen.push(path);
+                    Ok(seen.len() as u64)
+                })
+            })),
+            ..parts(&world.store, 0)
+        };
+        let node = Control::open(parts).await.unwrap();
+        let by = |key: &str| Ask::by("ada").key(key);
+        let first = node.backup(by("1"), "/a".into()).await.unwrap();
+        let again = node.backup(by("1"), "/a".into()).await.unwrap();
+        assert_eq!((first.bytes, &again), (1, &first));
+        assert_eq!(node.backup(by("2"), "/a".into()).await.unwrap_err().code, Code::Refused);
+        let reused = node.backup(by("1"), "/b".into()).await.unwrap_err();
+        assert_eq!(reused.code, Code::IdempotencyKeyReused);
+        assert_eq!(made.lock().unwrap().len(), 1);
     });
 }
 
@@ -393,7 +535,7 @@ fn no_secret_is_shown() {
             ..NewWebhook::default()
         };
         assert!(!format!("{new:?}").contains("sesame"));
-        let made = node.make_webhook(new).await.unwrap();
+        let made = node.make_webhook("ada", new).await.unwrap();
         world.receiver.set(Mood::Fails);
         task(&node).await;
         tend(&node).await;
@@ -423,8 +565,8 @@ fn a_test_reaches_its_hook_alone_whatever_it_wants() {
             kinds: vec!["*".into()],
             ..NewWebhook::default()
         };
-        node.make_webhook(other).await.unwrap();
-        node.test_webhook("farm").await.unwrap();
+        node.make_webhook("ada", other).await.unwrap();
+        node.test_webhook("ada", "farm").await.unwrap();
         tend(&node).await;
         let got = world.receiver.got();
         let id = node.webhook("farm").await.unwrap().id.to_string();

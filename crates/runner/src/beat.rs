@@ -44,6 +44,8 @@ pub(crate) async fn beat<C: Port, P: Provider, W: Send + Sync + 'static>(
                         }
                         // Its driver kills at once.
                         Beaten::Fenced => shared.board.stands(*who, Standing::Fenced),
+                        // And here freezes.
+                        Beaten::Freeze => shared.board.stands(*who, Standing::Stays),
                     }
                 }
                 tokio::select! {

@@ -19,6 +19,8 @@ pub(crate) enum Standing {
     Until(Moment),
     /// It is not current any more.
     Fenced,
+    /// It is not either, but its agent is to stay.
+    Stays,
 }
 
 /// An attempt on the board.
@@ -127,15 +129,19 @@ impl Ticket {
         match known.map(|standing| *standing) {
             Ok(Standing::Until(until)) => until,
             // The board goes only with the runner.
-            Ok(Standing::Unknown | Standing::Fenced) | Err(_) => std::future::pending().await,
+            Ok(_) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits until the attempt is not current any more.
-    pub(crate) async fn fenced(&self) {
+    /// Waits until the attempt is not current any more; whether its agent is to stay.
+    pub(crate) async fn over(&self) -> bool {
         let mut standing = self.standing.clone();
-        if standing.wait_for(|standing| *standing == Standing::Fenced).await.is_err() {
-            std::future::pending::<()>().await;
+        let is_over = |standing: &Standing| matches!(standing, Standing::Fenced | Standing::Stays);
+        let over = standing.wait_for(is_over).await.map(|standing| *standing);
+        match over {
+            Ok(standing) => standing == Standing::Stays,
+            // The board goes only with the runner.
+            Err(_) => std::future::pending().await,
         }
     }
 }

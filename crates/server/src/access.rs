@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Uri, header};
 use belay_api::Code;
 
 use crate::answer::Failed;
+use crate::bounds::Bounds;
 use crate::tls::Tls;
 
 /// A secret that opens the server. It is never printed.
@@ -36,7 +37,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What opens the server, and by which names it is reached.
+/// What opens the server, by which names it is reached, and how much it takes.
 #[derive(Clone, Debug)]
 pub struct Access {
     token: Token,
@@ -44,6 +45,7 @@ pub struct Access {
     /// Whether any number is a name of ours: where it listens at every address of the machine.
     any_number: bool,
     tls: Option<Tls>,
+    bounds: Bounds,
 }
 
 impl Access {
@@ -51,7 +53,8 @@ impl Access {
     pub fn new(token: Token, address: SocketAddr) -> Self {
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let any_number = address.ip().is_unspecified();
-        let mut access = Self { token, hosts: hosts.to_vec(), any_number, tls: None };
+        let bounds = Bounds::USUAL;
+        let mut access = Self { token, hosts: hosts.to_vec(), any_number, tls: None, bounds };
         if !any_number {
             access.hosts.push(address.ip().to_string());
         }
@@ -69,6 +72,18 @@ impl Access {
     #[must_use]
     pub fn encrypted(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
+    }
+
+    /// The same, taking so much.
+    #[must_use]
+    pub const fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
+    /// How much is taken.
+    pub(crate) const fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     /// What connections are encrypted with.

@@ -210,7 +210,7 @@ impl<S: Store> Service for Control<S> {
         Self::ready(self).await
     }
 
-    async fn backup(&self, path: String) -> Result<Backup, Problem> {
-        Self::backup(self, path).await
+    async fn backup(&self, ask: Ask, path: String) -> Result<Backup, Problem> {
+        Self::backup(self, ask, path).await
     }
 }

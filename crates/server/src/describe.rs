@@ -2,8 +2,8 @@
 //!
 //! What all routes have in common is said once: the token, the request's id, the problems. A route
 //! that changes a task takes an idempotency key, and `If-Match` where it names the task. Whatever
-//! is answered with a task links to every route of that task, so that a test can walk from one
-//! answer to the next request.
+//! tells of a task, a token, a webhook or a sandbox links to every route of it, so that a program
+//! can walk from one answer to the next request.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,9 @@ use utoipa::openapi::path::{
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::response::{Response, ResponseBuilder};
-use utoipa::openapi::schema::{ComponentsBuilder, Schema, Type};
+use utoipa::openapi::schema::{
+    AllOfBuilder, AnyOfBuilder, ArrayBuilder, ComponentsBuilder, Schema, Type,
+};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     Content, Header, InfoBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr,
@@ -30,12 +32,26 @@ use crate::table::{Entry, Table};
 
 /// The longest id that a path may hold.
 const LONGEST_ID: usize = 64;
+/// The header by which a request is known again.
+const KEY: &str = "Idempotency-Key";
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 /// Every status that a problem can have, but those that no route has of itself.
 const PROBLEMS: &[u16] = &[400, 401, 403, 404, 409, 410, 412, 413, 422, 429, 500, 503];
-/// The answer whose fields tell of a task.
+/// The answer that is a task, which carries its revision as its tag.
 const TASK: &str = "TaskView";
+/// Where answers lead: what is answered, where in it the id of something stands, and with what the
+/// paths begin that take such an id.
+const LEADS: &[(&str, &str, &str)] = &[
+    (TASK, "/id", "/api/v1/tasks/{id}"),
+    ("TaskPage", "/tasks/0/id", "/api/v1/tasks/{id}"),
+    ("MadeToken", "/id", "/api/v1/tokens/{id}"),
+    ("TokenPage", "/tokens/0/id", "/api/v1/tokens/{id}"),
+    ("MadeWebhook", "/id", "/api/v1/webhooks/{id}"),
+    ("WebhookView", "/id", "/api/v1/webhooks/{id}"),
+    ("WebhookList", "/webhooks/0/id", "/api/v1/webhooks/{id}"),
+    ("SandboxPage", "/sandboxes/0/id", "/api/v1/sandboxes/{id}"),
+];
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
@@ -71,7 +87,7 @@ impl Description {
         if entry.method != Method::GET {
             let key = ObjectBuilder::new().min_length(Some(1)).max_length(Some(KEY_LIMIT));
             new.parameters.push(header(
-                "Idempotency-Key",
+                KEY,
                 "The same request with the same key is done once, and answered alike.",
                 key.pattern(Some("^[!-~]+$")),
             ));
@@ -83,12 +99,29 @@ impl Description {
         new
     }
 
+    /// It takes no key: done twice, it is the same, or something else on purpose.
+    pub(crate) fn repeatable(&mut self) {
+        self.parameters.retain(|parameter| parameter.name != KEY);
+    }
+
     pub(crate) fn query<Q: IntoParams>(&mut self) {
         self.parameters.extend(Q::into_params(|| Some(ParameterIn::Query)));
     }
 
     pub(crate) fn body<B: ToSchema>(&mut self) {
         self.body = Some(self.refer::<B>());
+    }
+
+    /// The body needs this text, which is not blank, or else this list, which is not empty.
+    pub(crate) fn needs_either(&mut self, text: &str, list: &str) {
+        let Some(body) = self.body.take() else { return };
+        let said = ObjectBuilder::new().schema_type(Type::String).pattern(Some(r"\S"));
+        let said = ObjectBuilder::new().property(text, said).required(text);
+        let listed = ArrayBuilder::new().min_items(Some(1)).items(ObjectBuilder::new());
+        let listed = ObjectBuilder::new().property(list, listed).required(list);
+        let either = AnyOfBuilder::new().item(said).item(listed);
+        let both = AllOfBuilder::new().item(body).item(either);
+        self.body = Some(Schema::from(both.build()).into());
     }
 
     pub(crate) fn answers<A: ToSchema>(&mut self, status: u16) {
@@ -140,8 +173,10 @@ pub(crate) fn document<S: Service>(table: &Table<S>) -> OpenApi {
     let mut components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .security_scheme("token", SecurityScheme::Http(token));
-    for (name, link) in links(table) {
-        components = components.link(name, link);
+    for (from, ..) in LEADS {
+        for (name, link) in links(table, from) {
+            components = components.link(name, link);
+        }
     }
     for status in PROBLEMS {
         components = components.response(format!("Problem{status}"), problem(*status));
@@ -184,10 +219,10 @@ fn operation<S: Service>(
         response = response.header("X-Request-Id", Header::default());
         if answer.name.as_deref() == Some(TASK) {
             response = response.header("ETag", Header::default());
-            for (name, _) in links(table) {
-                let link = Ref::new(format!("#/components/links/{name}"));
-                response = response.link(name, RefOr::Ref(link));
-            }
+        }
+        for (name, _) in links(table, answer.name.as_deref().unwrap_or_default()) {
+            let link = Ref::new(format!("#/components/links/{name}"));
+            response = response.link(name, RefOr::Ref(link));
         }
         operation = operation.response(status.to_string(), response.build());
     }
@@ -212,15 +247,24 @@ fn problem(status: u16) -> Response {
     }
 }
 
-/// From a task to everything that can be asked of it.
-fn links<S: Service>(table: &Table<S>) -> impl Iterator<Item = (String, Link)> {
-    let of_task = |entry: &&Entry| entry.path.starts_with("/api/v1/tasks/{id}");
-    let entries = table.routes().iter().map(|route| &route.entry).filter(of_task);
-    entries.map(|entry| {
-        let id = operation_id(entry);
-        let link = Link::builder().operation_id(id.clone()).parameter("id", "$response.body#/id");
-        (id, link.build())
-    })
+/// From this answer to everything that can be asked of what it tells of.
+fn links<S: Service>(table: &Table<S>, from: &str) -> Vec<(String, Link)> {
+    let mut links = Vec::new();
+    for (_, place, begins) in LEADS.iter().filter(|(answer, ..)| *answer == from) {
+        // What agents alone may ask leads nobody else anywhere.
+        let of_it = |entry: &&Entry| {
+            let one_id = entry.path.matches('{').count() == 1;
+            entry.path.starts_with(begins) && one_id && entry.rule.allows(Scope::Admin)
+        };
+        for entry in table.routes().iter().map(|route| &route.entry).filter(of_it) {
+            let id = operation_id(entry);
+            let link = Link::builder().operation_id(id.clone());
+            let link = link.parameter("id", format!("$response.body#{place}")).build();
+            let first = if place.contains("/0/") { "first_" } else { "" };
+            links.push((format!("{first}{id}"), link));
+        }
+    }
+    links
 }
 
 /// The problems that a route can have.

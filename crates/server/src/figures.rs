@@ -1,17 +1,27 @@
 //! What the server counts of requests: by route, never by what a client wrote.
+//!
+//! Everything that is answered is counted, what is refused before its route is asked included: a
+//! request whose token opens nothing counts for the route that it was meant for.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use belay_control::metrics::{Exposition, Histogram};
 
 use crate::table::Entry;
 
+/// The method and the route of a request that no route of ours is for.
+const OTHER: &str = "other";
+
 /// What was counted of each route.
 #[derive(Debug)]
 pub(crate) struct Figures {
+    /// In the order of the table; the last one is for what no route is for.
     routes: Vec<OfRoute>,
+    /// Where the routes of a path are.
+    by_path: BTreeMap<&'static str, Vec<usize>>,
 }
 
 #[derive(Debug)]
@@ -23,16 +33,32 @@ struct OfRoute {
     took: Histogram,
 }
 
+impl OfRoute {
+    fn new(method: &str, path: &'static str) -> Self {
+        let took = Histogram::default();
+        Self { method: method.to_owned(), path, answers: Default::default(), took }
+    }
+}
+
 impl Figures {
     /// Nothing was counted of these routes yet.
     pub(crate) fn new<'a>(entries: impl Iterator<Item = &'a Entry>) -> Self {
-        let of = |entry: &Entry| OfRoute {
-            method: entry.method.to_string(),
-            path: entry.path,
-            answers: Default::default(),
-            took: Histogram::default(),
-        };
-        Self { routes: entries.map(of).collect() }
+        let mut routes = Vec::new();
+        let mut by_path = BTreeMap::<_, Vec<_>>::new();
+        for entry in entries {
+            by_path.entry(entry.path).or_default().push(routes.len());
+            routes.push(OfRoute::new(entry.method.as_str(), entry.path));
+        }
+        routes.push(OfRoute::new(OTHER, OTHER));
+        Self { routes, by_path }
+    }
+
+    /// The place of the route with this path and method; the last one, if there is none.
+    pub(crate) fn place(&self, path: Option<&str>, method: &Method) -> usize {
+        let places = path.and_then(|path| self.by_path.get(path)).into_iter().flatten();
+        let mut places = places.copied();
+        let place = places.find(|place| self.routes[*place].method == method.as_str());
+        place.unwrap_or(self.routes.len() - 1)
     }
 
     /// The route at this place of the table answered so.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -21,13 +21,20 @@ use tracing::Instrument;
 use crate::access::{Access, bearer, unknown_token};
 use crate::answer::{Failed, REQUEST_ID};
 use crate::failures::Failures;
+use crate::figures::Figures;
+use crate::live::{STREAM, WEBSOCKET};
 use crate::service::Service;
+use crate::table::Matched;
+use crate::ticket::{self, Held, Tickets};
 use crate::traced::Traced;
 
 /// The header that names a request.
 const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest name that a client may give to its request.
 const LONGEST_NAME: usize = 128;
+
+/// Where a ticket does instead of a token.
+const TICKETED: [&str; 2] = [STREAM, WEBSOCKET];
 
 /// What the gate knows.
 #[derive(Clone)]
@@ -37,6 +44,8 @@ pub(crate) struct Gate<S> {
     pub(crate) closing: Closing,
     pub(crate) names: Arc<Names>,
     pub(crate) failures: Arc<Failures>,
+    pub(crate) tickets: Arc<Tickets>,
+    pub(crate) figures: Arc<Figures>,
 }
 
 /// The address that a request comes from.
@@ -97,8 +106,15 @@ pub(crate) async fn pass<S: Service>(
     let span = tracing::info_span!("request", id = name, %method, path);
     let started = Instant::now();
     let traced = Traced::begin(&gate.service, request.headers(), &method);
+    let meant = request.extensions().get::<MatchedPath>().cloned();
+    let figures = Arc::clone(&gate.figures);
     let handled = async {
         let response = answer(gate, request, next).await;
+        let place = match response.extensions().get::<Matched>() {
+            Some(Matched(_, place)) => *place,
+            None => figures.place(meant.as_ref().map(MatchedPath::as_str), &method),
+        };
+        figures.answered(place, response.status(), started.elapsed());
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(status = response.status().as_u16(), took_ms, "answered");
         response
@@ -140,8 +156,10 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
         return Err(Failed::new(Code::BadRequest, "HTTP/1.1 is needed"));
     }
     gate.access.check_host(request.uri(), request.headers())?;
-    let Some(token) = bearer(request.headers())?.map(str::to_owned) else { return Ok(()) };
     let peer = request.extensions().get::<Peer>().copied();
+    let Some(token) = bearer(request.headers())?.map(str::to_owned) else {
+        return redeem(gate, request, peer);
+    };
     let principal = match gate.access.opens(&token) {
         true => Principal::holder(Scope::Admin, "admin"),
         false => {
@@ -154,6 +172,36 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     Ok(())
 }
 
+/// Lets whoever has a ticket pass, where tickets are taken.
+fn redeem<S: Service>(
+    gate: &Gate<S>,
+    request: &mut Request,
+    peer: Option<Peer>,
+) -> Result<(), Failed> {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    if !path.is_some_and(|path| TICKETED.contains(&path)) {
+        return Ok(());
+    }
+    let Some(ticket) = ticket::in_query(request.uri().query()) else { return Ok(()) };
+    let (address, now) = (address(peer), Instant::now());
+    gate.failures.check(address, ticket, now)?;
+    let Some(Held { principal, token }) = gate.tickets.take(ticket, now) else {
+        gate.failures.failed(address, ticket, now);
+        let detail = "the ticket opens nothing: it was used, or it is older than 30 seconds";
+        return Err(Failed::new(Code::Unauthorized, detail));
+    };
+    let extensions = request.extensions_mut();
+    extensions.insert(principal);
+    if let Some(token) = token {
+        extensions.insert(Revocable(token));
+    }
+    Ok(())
+}
+
+fn address(peer: Option<Peer>) -> IpAddr {
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0)
+}
+
 /// Whose token this is. Whoever guesses is told to wait, without a look at the database; an agent
 /// whose attempt is over guesses nothing, and is told that.
 async fn known<S: Service>(
@@ -161,7 +209,7 @@ async fn known<S: Service>(
     token: &str,
     peer: Option<Peer>,
 ) -> Result<Principal, Failed> {
-    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+    let address = address(peer);
     gate.failures.check(address, token, Instant::now())?;
     if let Some(principal) = gate.service.principal(token).await? {
         gate.failures.opened(address, token, Instant::now());

@@ -13,6 +13,7 @@
 
 mod access;
 mod answer;
+mod bounds;
 mod control;
 mod describe;
 mod failures;
@@ -26,11 +27,13 @@ mod routes;
 mod serve;
 mod service;
 mod table;
+mod ticket;
 mod tls;
 mod traced;
 mod watch;
 
 pub use access::{Access, Token};
+pub use bounds::Bounds;
 pub use routes::entries;
 pub use serve::serve;
 pub use service::Service;

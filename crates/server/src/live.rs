@@ -37,6 +37,9 @@ pub(crate) use sse::sse;
 pub(crate) use wanted::{Wanted, names};
 pub(crate) use ws::ws;
 
+/// Where streams are.
+pub(crate) const STREAM: &str = "/api/v1/events/stream";
+pub(crate) const WEBSOCKET: &str = "/api/v1/events/ws";
 /// How many streams are open at a time. They are counted apart from other connections, because
 /// they stay: a thousand dashboards must not keep a person's stop waiting.
 pub(crate) const STREAMS: usize = 8_192;

@@ -20,17 +20,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tower_service::Service as _;
 
 use crate::access::Access;
+use crate::bounds::Bounds;
 use crate::gate::{Closing, Gate, Names, Peer, pass};
 use crate::live::{Hub, Live, Slot};
 use crate::patient::Patient;
 use crate::routes::router;
 use crate::service::Service;
+use crate::ticket::Tickets;
 use crate::tls::Tls;
 
-/// How many connections are open at a time, streams apart; further ones wait to be accepted.
-const CONNECTIONS: usize = 1024;
-/// How long a client may take to send the head of a request.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take nothing of what it is sent.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// How large the head of a request may be; one that is larger is answered 431.
@@ -52,20 +50,25 @@ pub async fn serve<S: Service>(
         let service = service.clone();
         tokio::spawn(async move { hub.run(&service).await })
     };
+    let (tls, bounds) = (access.tls().cloned(), access.bounds());
+    let (routes, figures) = router(service.clone(), bounds);
+    let tickets = Arc::new(Tickets::default());
     let gate = Gate {
         access: Arc::new(access),
-        service: service.clone(),
+        service,
         closing: Closing(closing),
         names: Arc::new(Names::new()),
         failures: Arc::default(),
+        tickets: Arc::clone(&tickets),
+        figures,
     };
-    let tls = gate.access.tls().cloned();
-    let app = router(service)
+    let app = routes
         .layer(Extension(live))
+        .layer(Extension(tickets))
         .layer(middleware::from_fn_with_state(gate, pass::<S>));
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(bounds.connections));
     let (open, mut connections) = mpsc::channel::<()>(1);
-    let ear = Ear { app, tls, closing: close.subscribe(), open };
+    let ear = Ear { app, tls, bounds, closing: close.subscribe(), open };
     let mut stop = pin!(stop);
     loop {
         let slot = tokio::select! {
@@ -113,6 +116,7 @@ pub async fn serve<S: Service>(
 struct Ear {
     app: Router,
     tls: Option<Tls>,
+    bounds: Bounds,
     closing: watch::Receiver<bool>,
     /// Held by every connection: closed when all of them are over.
     open: mpsc::Sender<()>,
@@ -127,7 +131,8 @@ impl Ear {
         tokio::spawn(async move {
             let ended = match self.tls.clone() {
                 None => self.converse(stream, peer, slot).await,
-                Some(tls) => match tokio::time::timeout(HEAD_LIMIT, tls.accept(stream)).await {
+                Some(tls) => match tokio::time::timeout(self.bounds.head, tls.accept(stream)).await
+                {
                     Ok(Ok(stream)) => self.converse(stream, peer, slot).await,
                     Ok(Err(error)) => Err(error.to_string()),
                     Err(_) => Err("no key was agreed on in time".to_owned()),
@@ -145,7 +150,7 @@ impl Ear {
         peer: Peer,
         slot: Slot,
     ) -> Result<(), String> {
-        let Self { app, mut closing, open, tls: _ } = self;
+        let Self { app, bounds, mut closing, open, tls: _ } = self;
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(slot.clone());
@@ -153,7 +158,7 @@ impl Ear {
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_LIMIT)
+            .header_read_timeout(bounds.head)
             .max_buf_size(HEAD_SIZE)
             .serve_connection(TokioIo::new(Patient::new(stream, STALL_LIMIT)), service)
             .with_upgrades();

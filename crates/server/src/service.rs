@@ -228,5 +228,5 @@ pub trait Service: Watched {
     fn ready(&self) -> impl Future<Output = Later<Ready>> + Send;
 
     /// Backs the database up, to a path on this machine.
-    fn backup(&self, path: String) -> impl Future<Output = Later<Backup>> + Send;
+    fn backup(&self, ask: Ask, path: String) -> impl Future<Output = Later<Backup>> + Send;
 }

@@ -11,7 +11,7 @@
 //! document, and the test that tries every route with every kind of token.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, RawPathParams, Request, State};
@@ -27,13 +27,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::BODY_LIMIT;
 use crate::answer::Failed;
+use crate::bounds::Bounds;
 use crate::describe::Description;
 use crate::figures::Figures;
 use crate::gate::needs_token;
 use crate::service::Service;
-
-/// How long a request may take, with everything that it waits for.
-const REQUEST_LIMIT: Duration = Duration::from_secs(110);
 
 /// What of a route an agent gets with its attempt's token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +113,7 @@ pub struct Entry {
 pub(crate) struct Route<S> {
     pub(crate) entry: Entry,
     pub(crate) description: Description,
+    /// How long it may take, if that is not what others may.
     limit: Option<Duration>,
     handler: MethodRouter<S>,
 }
@@ -132,6 +131,12 @@ impl<S> Route<S> {
         self
     }
 
+    /// Its body needs this text, which is not blank, or else this list, which is not empty.
+    pub(crate) fn needs_either(&mut self, text: &str, list: &str) -> &mut Self {
+        self.description.needs_either(text, list);
+        self
+    }
+
     /// It answers so.
     pub(crate) fn answers<A: ToSchema>(&mut self, status: u16) -> &mut Self {
         self.description.answers::<A>(status);
@@ -144,9 +149,15 @@ impl<S> Route<S> {
         self
     }
 
-    /// It may take so long, instead of what others may; nothing means for ever.
-    pub(crate) fn lasts(&mut self, limit: Option<Duration>) -> &mut Self {
-        self.limit = limit;
+    /// It takes no key: done twice, it is the same, or something else on purpose.
+    pub(crate) fn repeatable(&mut self) -> &mut Self {
+        self.description.repeatable();
+        self
+    }
+
+    /// It may take so long, instead of what others may.
+    pub(crate) fn lasts(&mut self, limit: Duration) -> &mut Self {
+        self.limit = Some(limit);
         self
     }
 }
@@ -216,8 +227,7 @@ impl<S: Service> Table<S> {
     ) -> &mut Route<S> {
         let entry = Entry { method, path, rule };
         let description = Description::new(&entry, says);
-        let limit = Some(REQUEST_LIMIT);
-        self.routes.push(Route { entry, description, limit, handler });
+        self.routes.push(Route { entry, description, limit: None, handler });
         let last = self.routes.len() - 1;
         &mut self.routes[last]
     }
@@ -227,13 +237,13 @@ impl<S: Service> Table<S> {
         &self.routes
     }
 
-    /// The router: each handler behind the check of its rule.
-    pub(crate) fn router(self, service: S) -> Router {
+    /// The router, each handler behind the check of its rule, and what is counted of it.
+    pub(crate) fn router(self, service: S, bounds: Bounds) -> (Router, Arc<Figures>) {
         let mut router = Router::new();
         let figures = Arc::new(Figures::new(self.routes.iter().map(|route| &route.entry)));
         for (place, route) in self.routes.into_iter().enumerate() {
-            let (rule, limit) = (route.entry.rule, route.limit);
-            let figures = figures.clone();
+            let (rule, limit) = (route.entry.rule, route.limit.unwrap_or(bounds.request));
+            let figures = Arc::clone(&figures);
             let (path, service) = (route.entry.path, service.clone());
             let check = Check { rule, limit, service, path, place, figures };
             let handler = route
@@ -242,7 +252,7 @@ impl<S: Service> Table<S> {
                 .layer(middleware::from_fn_with_state(check, pass::<S>));
             router = router.route(route.entry.path, handler);
         }
-        router.with_state(service)
+        (router.with_state(service), figures)
     }
 }
 
@@ -250,16 +260,16 @@ impl<S: Service> Table<S> {
 #[derive(Clone)]
 struct Check<S> {
     rule: Rule,
-    limit: Option<Duration>,
+    limit: Duration,
     service: S,
     path: &'static str,
     place: usize,
     figures: Arc<Figures>,
 }
 
-/// The route that answered, in the extensions of its answer.
+/// The route that answered, in the extensions of its answer: its path, and its place in the table.
 #[derive(Clone, Copy)]
-pub(crate) struct Matched(pub(crate) &'static str);
+pub(crate) struct Matched(pub(crate) &'static str, pub(crate) usize);
 
 /// Lets those pass that the rule names, and bounds how long their request may take.
 async fn pass<S: Service>(
@@ -268,11 +278,9 @@ async fn pass<S: Service>(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let began = Instant::now();
     request.extensions_mut().insert(check.figures.clone());
     let mut response = admitted(&check, &params, request, next).await;
-    check.figures.answered(check.place, response.status(), began.elapsed());
-    response.extensions_mut().insert(Matched(check.path));
+    response.extensions_mut().insert(Matched(check.path, check.place));
     response
 }
 
@@ -286,7 +294,7 @@ async fn admitted<S: Service>(
     if let Err(failed) = check.admits(principal, params).await {
         return failed.into_response();
     }
-    let Some(limit) = check.limit else { return next.run(request).await };
+    let limit = check.limit;
     tokio::time::timeout(limit, next.run(request)).await.unwrap_or_else(|_| {
         let detail = format!("no answer within {limit:?}; it may have been done: look again");
         Failed::new(Code::Unavailable, detail).into_response()

@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use belay_api::{
-    AlertList, Code, LetterPage, ListLetters, MadeWebhook, NewWebhook, Problem, Replayed,
-    WebhookList, WebhookView,
+    AlertList, Ask, Code, EditWebhook, LetterPage, ListLetters, MadeWebhook, NewWebhook, Problem,
+    Replayed, WebhookList, WebhookView,
 };
 use belay_control::Control;
 use belay_control::metrics::Exposition;
@@ -34,17 +34,35 @@ pub trait Watched: Clone + Send + Sync + 'static {
     }
 
     /// Makes a webhook.
-    fn make_webhook(&self, _new: NewWebhook) -> impl Future<Output = Later<MadeWebhook>> + Send {
+    fn make_webhook(
+        &self,
+        _ask: Ask,
+        _new: NewWebhook,
+    ) -> impl Future<Output = Later<MadeWebhook>> + Send {
+        not_here()
+    }
+
+    /// Changes a webhook.
+    fn edit_webhook(
+        &self,
+        _ask: Ask,
+        _which: &str,
+        _edit: EditWebhook,
+    ) -> impl Future<Output = Later<WebhookView>> + Send {
         not_here()
     }
 
     /// Removes a webhook.
-    fn remove_webhook(&self, _which: &str) -> impl Future<Output = Later<()>> + Send {
+    fn remove_webhook(&self, _ask: Ask, _which: &str) -> impl Future<Output = Later<()>> + Send {
         not_here()
     }
 
     /// Tries a webhook out.
-    fn test_webhook(&self, _which: &str) -> impl Future<Output = Later<WebhookView>> + Send {
+    fn test_webhook(
+        &self,
+        _ask: Ask,
+        _which: &str,
+    ) -> impl Future<Output = Later<WebhookView>> + Send {
         not_here()
     }
 
@@ -60,6 +78,7 @@ pub trait Watched: Clone + Send + Sync + 'static {
     /// Lets dead letters wait again: all, or one.
     fn replay(
         &self,
+        _ask: Ask,
         _which: &str,
         _number: Option<u64>,
     ) -> impl Future<Output = Later<Replayed>> + Send {
@@ -91,24 +110,28 @@ impl<S: Store> Watched for Control<S> {
         Self::webhook(self, which).await
     }
 
-    async fn make_webhook(&self, new: NewWebhook) -> Later<MadeWebhook> {
-        Self::make_webhook(self, new).await
+    async fn make_webhook(&self, ask: Ask, new: NewWebhook) -> Later<MadeWebhook> {
+        Self::make_webhook(self, ask, new).await
     }
 
-    async fn remove_webhook(&self, which: &str) -> Later<()> {
-        Self::remove_webhook(self, which).await
+    async fn edit_webhook(&self, ask: Ask, which: &str, edit: EditWebhook) -> Later<WebhookView> {
+        Self::edit_webhook(self, ask, which, edit).await
     }
 
-    async fn test_webhook(&self, which: &str) -> Later<WebhookView> {
-        Self::test_webhook(self, which).await
+    async fn remove_webhook(&self, ask: Ask, which: &str) -> Later<()> {
+        Self::remove_webhook(self, ask, which).await
+    }
+
+    async fn test_webhook(&self, ask: Ask, which: &str) -> Later<WebhookView> {
+        Self::test_webhook(self, ask, which).await
     }
 
     async fn letters(&self, which: &str, asked: ListLetters) -> Later<LetterPage> {
         Self::letters(self, which, asked).await
     }
 
-    async fn replay(&self, which: &str, number: Option<u64>) -> Later<Replayed> {
-        Self::replay(self, which, number).await
+    async fn replay(&self, ask: Ask, which: &str, number: Option<u64>) -> Later<Replayed> {
+        Self::replay(self, ask, which, number).await
     }
 
     async fn alerts(&self) -> Later<AlertList> {

@@ -13,9 +13,9 @@ use std::time::Duration;
 use belay_api::port::{Asked, Port};
 use belay_api::{AgentEvent, NewTask};
 use belay_kernel::{EventKind, InstallationId, QuestionId, Timestamp};
-use belay_store::Memory;
+use belay_store::{Memory, Store};
 use futures_util::StreamExt;
-use node::{Agent, Node, TOKEN, ask, ask_once};
+use node::{Agent, Node, TOKEN, ask, ask_once, ask_without_token};
 use serde_json::{Value, json};
 use sse::{Message, Sse};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -207,6 +207,55 @@ async fn an_agent_listens_to_its_own_task_only() {
     soon(node.stop()).await;
 }
 
+/// A ticket of whoever has this token.
+async fn ticket<S: Store>(node: &Node<S>, token: &str) -> String {
+    let (status, made) = ask(node.address, "POST /api/v1/tickets", token, b"").await.unwrap();
+    assert_eq!(status, 201, "{made}");
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(made["lasts_ms"], 30_000);
+    made["ticket"].as_str().unwrap().to_owned()
+}
+
+/// Opens a stream as a page does, which can say no header; the status, if it is refused.
+async fn open_as_page<S: Store>(node: &Node<S>, query: &str) -> Result<Socket, u16> {
+    let url = format!("ws://{}/api/v1/events/ws{query}", node.address);
+    match tokio_tungstenite::connect_async(url).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn a_page_opens_one_stream_with_one_ticket() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::on(directory.path()).await;
+    let (one, other) = (node.agent().await, node.agent().await);
+    let query = format!("?kind=agent.*&ticket={}", ticket(&node, TOKEN).await);
+    let mut socket = open_as_page(&node, &query).await.unwrap();
+    assert_eq!(next_ws(&mut socket).await.unwrap()["kind"], "stream.heartbeat");
+    other.tell(&node, vec![event("agent.seen", "{}")]).await;
+    assert_eq!(next_ws(&mut socket).await.unwrap()["kind"], "agent.seen");
+    assert_eq!(open_as_page(&node, &query).await.unwrap_err(), 401, "it was used");
+    assert_eq!(open_as_page(&node, "?ticket=belay_ticket_x").await.unwrap_err(), 401);
+    assert_eq!(open_as_page(&node, "").await.unwrap_err(), 401);
+
+    // Over server-sent events too, and nowhere else.
+    let mut page = Sse::open_as_page(node.address, &ticket(&node, TOKEN).await).await.unwrap();
+    assert_eq!(page.status, 200);
+    assert!(soon(page.next()).await.unwrap().unwrap().id.is_some());
+    let unused = ticket(&node, TOKEN).await;
+    let line = format!("GET /api/v1/events?ticket={unused}");
+    let refused = soon(ask_without_token(node.address, &line)).await;
+    assert_eq!(refused, 401, "a ticket opens streams and nothing else");
+    assert!(open_as_page(&node, &format!("?ticket={unused}")).await.is_ok(), "it is unused");
+
+    // It opens what the token that asked for it opens.
+    let own = format!("?task={}&ticket={}", other.who.task, ticket(&node, &one.token).await);
+    assert_eq!(open_as_page(&node, &own).await.unwrap_err(), 403);
+    soon(node.stop()).await;
+}
+
 #[tokio::test]
 async fn a_cursor_that_is_not_known_is_refused_before_the_stream_begins() {
     let directory = tempfile::tempdir().unwrap();
@@ -333,6 +382,23 @@ async fn the_stream_of_an_agent_dies_with_its_attempt() {
         }
     }
     assert_eq!(reasons, ["forbidden"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_a_ticket_opened_dies_with_the_token_that_asked_for_it() {
+    let store = Memory::new(InstallationId::from_bits(1), 1);
+    store.set_now(Timestamp::from_millis(1_000_000));
+    let node = Node::with(store, 0).await;
+    let agent = node.agent().await;
+    let query = format!("?ticket={}", ticket(&node, &agent.token).await);
+    node.control.stop("ada", agent.who.task, Duration::ZERO).await.unwrap();
+    let mut socket = open_as_page(&node, &query).await.unwrap();
+    let mut last = Value::Null;
+    while let Some(message) = next_ws(&mut socket).await {
+        last = message;
+    }
+    let expected = (&json!("stream.resume"), &json!("forbidden"));
+    assert_eq!((&last["kind"], &last["body"]["reason"]), expected);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belay_api::port::Who;
 use belay_kernel::{SandboxId, Timestamp};
 use belay_sandbox::{Exit, Plan, Stream};
 use serde_json::json;
@@ -16,6 +17,9 @@ use serde_json::json;
 use crate::ghost;
 use crate::machine::{Kin, Machine};
 use crate::rng::Rng;
+
+/// How far away a limit may be that an agent works to.
+const PATIENT_MS: u64 = 480_000;
 
 /// One thing that an agent does.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ enum Act {
     Fork(Kin, bool),
     /// Asks for a subtask with its attempt's token.
     Subtask,
+    /// Works until its attempt's limit is as near as this, or as far behind, if that is soon.
+    WorkToTheLimit(i64),
     /// Its token goes on being used, after its attempt is over.
     Haunt,
     Exit(Exit),
@@ -209,7 +215,11 @@ impl Draft<'_> {
         self.print(&json!({"type": "user", "message": {"content": [
             {"type": "tool_result", "tool_use_id": format!("q{}", self.count)},
         ]}}));
-        self.say();
+        for _ in 0..self.rng.between(1, 6) {
+            self.say();
+            let ms = self.rng.between(100, 6_000);
+            self.acts.push(Act::Wait(ms));
+        }
     }
 
     /// With its token: for subtasks, and by whoever has it later.
@@ -218,7 +228,7 @@ impl Draft<'_> {
             self.names.push("asks for a subtask");
             self.acts.push(Act::Subtask);
         }
-        if self.rng.permille(60) {
+        if self.rng.permille(100) {
             self.names.push("haunts");
             self.acts.push(Act::Haunt);
         }
@@ -268,6 +278,11 @@ impl Draft<'_> {
     }
 
     fn close(&mut self) {
+        if self.rng.permille(150) {
+            self.names.push("works to its limit");
+            let ms = i64::try_from(self.rng.below(1_200)).unwrap_or(0) - 400;
+            self.acts.push(Act::WorkToTheLimit(ms));
+        }
         if self.rng.permille(700) {
             self.acts.push(Act::Edit);
         }
@@ -307,13 +322,7 @@ impl Draft<'_> {
 
 /// Lives in its sandbox until its script ends it, or somebody does.
 pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
-    let Some((session, env, mut changed)) =
-        machine.inside().boxes.get(&id).map(|sandbox| {
-            (sandbox.session, sandbox.plan.env.clone(), sandbox.changed.subscribe())
-        })
-    else {
-        return;
-    };
+    let Some((session, who, env, mut changed)) = machine.lives_in(id) else { return };
     for act in script.acts {
         match act {
             Act::Print(stream, text) => machine.print(id, stream, text.as_bytes()),
@@ -325,10 +334,9 @@ pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
                 }
             }
             Act::Haunt => {
-                if let Some(token) = env.get("BELAY_TOKEN") {
-                    tokio::spawn(ghost::haunt(Arc::clone(&machine.net), token.clone()));
-                }
+                tokio::spawn(ghost::haunt(Arc::clone(&machine.net), who));
             }
+            Act::WorkToTheLimit(ms) => work_to_the_limit(&machine, id, who, ms).await,
             Act::Fork(kin, heeds_term) => machine.fork(id, kin, heeds_term),
             Act::Write(name, text) => {
                 if let Some(path) = env.get(name) {
@@ -356,4 +364,16 @@ pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
     }
     // One that hangs or stays does nothing for ever.
     std::future::pending::<()>().await;
+}
+
+/// Works on, and says so, until the attempt's deadline is near or just over.
+async fn work_to_the_limit(machine: &Arc<Machine>, id: SandboxId, who: Who, ms: i64) {
+    let deadline = machine.net.oracle.get().and_then(|oracle| oracle.deadline(who));
+    let Some(deadline) = deadline else { return };
+    loop {
+        let left = deadline.as_millis() + ms - machine.sim.now().as_millis();
+        let Ok(left @ 1..=PATIENT_MS) = u64::try_from(left) else { return };
+        tokio::time::sleep(Duration::from_millis(left.min(20_000))).await;
+        machine.print(id, Stream::Stdout, b"still at it\n");
+    }
 }

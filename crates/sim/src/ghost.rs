@@ -1,22 +1,17 @@
 //! What speaks with an attempt's token: its agent while it lives, and whoever has kept the token
-//! when the attempt is over. The second must get nothing.
+//! when the attempt is over. The second must get nothing, whoever acts for the task by then.
 
 use std::sync::Arc;
 
 use belay_api::NewTask;
 use belay_api::port::{Asked, Beat, Ending, Left, Port, Pulse, Report, Who};
 use belay_kernel::publish::{CommitId, Push};
-use belay_kernel::{HeartbeatStatus, QuestionId, RunnerId};
+use belay_kernel::{Cause, HeartbeatStatus, QuestionId, RunnerId};
 
 use crate::net::{Line, Net, Speaker};
 
 fn subtask() -> NewTask {
-    NewTask {
-        prompt: "Hold the ladder.".into(),
-        repository: Some("sim://repo".into()),
-        allow_uncounted: true,
-        ..NewTask::default()
-    }
+    NewTask { prompt: "Hold the ladder.".into(), allow_uncounted: true, ..NewTask::default() }
 }
 
 /// Whose token this is, if its attempt may act.
@@ -40,21 +35,29 @@ pub(crate) async fn ask_for_subtask(net: &Arc<Net>, token: &str) {
     let _ = asked.await;
 }
 
-/// Whoever has the token waits until its attempt is over, and then tries everything with it.
-pub(crate) async fn haunt(net: Arc<Net>, token: String) {
-    let mut known = None;
-    loop {
-        net.sim.wait(1_000, 30_000).await;
+/// Whoever was an attempt's agent waits until the attempt is over, and then tries everything with
+/// its token, again and again: meanwhile another attempt may act for the task.
+pub(crate) async fn haunt(net: Arc<Net>, who: Who) {
+    let mut left = net.sim.rng().between(1, 5);
+    while left > 0 {
+        net.sim.wait(500, 20_000).await;
         if net.sim.is_calm() {
             return;
         }
-        let now = speaker(&net, &token).await;
-        match (now, known) {
-            (Some(who), _) => known = Some(who),
-            // No answer looks the same, so the world is asked.
-            (None, Some(who)) if net.is_over(who) => return try_everything(&net, who).await,
-            (None, _) => {}
+        if net.is_over(who) {
+            left -= 1;
+            try_everything(&net, who).await;
         }
+    }
+}
+
+fn failed() -> Ending {
+    Ending::Failed {
+        cause: Cause::Crash,
+        message: "Boo.".into(),
+        resets_at: None,
+        conversation_lost: false,
+        left: Left::default(),
     }
 }
 
@@ -77,6 +80,7 @@ async fn try_everything(net: &Arc<Net>, who: Who) {
         let _ = control.ask(who, asked).await;
         let _ = control.open_publish(who, Push { commit, expected: None }).await;
         let _ = control.end(who, Ending::Succeeded(Left::default())).await;
+        let _ = control.end(who, failed()).await;
         let _ = control.beat(beat).await;
     });
     let _ = said.await;

@@ -117,6 +117,8 @@ pub(crate) struct Knobs {
     pub(crate) net_loses: u64,
     /// One arrives twice, the second time late.
     pub(crate) net_doubles: u64,
+    /// The answer to one takes its time.
+    pub(crate) net_slow: u64,
     /// An operation of the provider fails, before or after it is done.
     pub(crate) provider_fails: u64,
     /// One hangs for minutes.
@@ -125,6 +127,8 @@ pub(crate) struct Knobs {
     pub(crate) remote_fails: u64,
     /// An agent meets the usage limit of its account.
     pub(crate) usage_limits: u64,
+    /// Somebody does something, or falls, at a moment when it matters most.
+    pub(crate) haste: u64,
     /// How far apart strikes are, on average, in milliseconds.
     pub(crate) crash_every_ms: u64,
     /// What strikes.
@@ -143,10 +147,11 @@ impl Knobs {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let mut often = |choices: &[u64]| rng.pick(choices).copied().unwrap_or(0);
         let (store_fails, store_loses) = (often(&[0, 0, 2, 20]), often(&[0, 0, 2, 20]));
-        let (store_slow, net_loses) = (often(&[0, 20, 100]), often(&[0, 10, 50, 150]));
+        let (store_slow, net_loses) = (often(&[0, 20, 100, 300]), often(&[0, 10, 50, 150]));
         let (net_doubles, provider_fails) = (often(&[0, 20, 100]), often(&[0, 10, 80]));
         let (provider_hangs, remote_fails) = (often(&[0, 0, 0, 4]), often(&[0, 50, 250]));
         let usage_limits = often(&[0, 0, 0, 150]);
+        let (net_slow, haste) = (often(&[0, 0, 20, 60]), often(&[0, 200, 400]));
         let crash_every_ms = often(&[10_000, 40_000, 120_000, 600_000]);
         let (nodes, runners) = (often(&[1, 1, 1, 2, 3]), often(&[1, 1, 2, 3]));
         let mut strikes = Strikes::draw(rng);
@@ -165,10 +170,12 @@ impl Knobs {
             store_slow,
             net_loses,
             net_doubles,
+            net_slow,
             provider_fails,
             provider_hangs,
             remote_fails,
             usage_limits,
+            haste,
             crash_every_ms,
             strikes,
             trouble_ms: rng.between(60_000, 900_000),

@@ -14,6 +14,7 @@
 mod agent;
 mod coverage;
 mod ghost;
+mod haste;
 mod knobs;
 mod less;
 mod machine;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use belay_api::port::Who;
 use belay_kernel::{AttemptNumber, Epoch, SandboxId, SessionId, TaskId, Timestamp};
 use belay_sandbox::{
     Chunk, End, EndReason, Exit, Moment, Phase, Plan, Proof, Receipt, Refusal, Seen, Stream,
@@ -118,7 +119,12 @@ pub(crate) struct Alive {
     pub(crate) session: SessionId,
     pub(crate) task: TaskId,
     pub(crate) attempt: AttemptNumber,
+    /// Until when it lives at most if its lease is not renewed, by the world's clock.
+    pub(crate) lives_until_ms: u64,
 }
+
+/// What an agent knows of where it is.
+type Surroundings = (SessionId, Who, BTreeMap<String, String>, watch::Receiver<u64>);
 
 /// A machine.
 pub(crate) struct Machine {
@@ -232,12 +238,35 @@ impl Machine {
     /// Every sandbox that is not proven over, whose shim at least lives, and every stray.
     pub(crate) fn alive(&self) -> Vec<Alive> {
         let inside = self.inside();
-        let boxes = inside.boxes.values().filter(|sandbox| sandbox.end.is_none()).map(|sandbox| {
-            Alive { session: sandbox.session, task: sandbox.task, attempt: sandbox.attempt }
+        let boxes =
+            inside.boxes.values().filter(|sandbox| sandbox.end.is_none()).map(|sandbox| Alive {
+                session: sandbox.session,
+                task: sandbox.task,
+                attempt: sandbox.attempt,
+                lives_until_ms: self.lives_until_ms(sandbox),
+            });
+        let strays = inside.strays.iter().map(|&(session, task, attempt)| {
+            let lives_until_ms = u64::MAX; // nobody will ever end it
+            Alive { session, task, attempt, lives_until_ms }
         });
-        let strays =
-            inside.strays.iter().map(|&(session, task, attempt)| Alive { session, task, attempt });
         boxes.chain(strays).collect()
+    }
+
+    /// When the shim would have ended a sandbox whose lease is not renewed any more.
+    fn lives_until_ms(&self, sandbox: &Sandbox) -> u64 {
+        let margins = sandbox.plan.margins;
+        let kill_at = sandbox.until.saturating_sub(margins.total().as_millis());
+        let left = u64::try_from(self.until(kill_at).as_millis()).unwrap_or(u64::MAX);
+        self.sim.ms() + left + margins.grace.as_millis()
+    }
+
+    /// Where an agent finds itself: its session, who it is, its environment, and what moves there.
+    pub(crate) fn lives_in(&self, id: SandboxId) -> Option<Surroundings> {
+        let inside = self.inside();
+        let sandbox = inside.boxes.get(&id)?;
+        let epoch = inside.epochs.get(&sandbox.session).copied().unwrap_or_default();
+        let who = Who { task: sandbox.task, attempt: sandbox.attempt, epoch };
+        Some((sandbox.session, who, sandbox.plan.env.clone(), sandbox.changed.subscribe()))
     }
 
     /// Executes the agent.

@@ -172,6 +172,9 @@ impl Net {
         });
         drop(node);
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?;
+        if line == Line::Network && sim.goes_wrong(sim.knobs.net_slow) {
+            sim.wait(1_000, 20_000).await;
+        }
         if sim.goes_wrong(loses) {
             sim.wait(100, 8_000).await;
             return None;
@@ -221,6 +224,15 @@ impl SimPort {
     }
 }
 
+impl SimPort {
+    /// Looks whether what was answered is so.
+    fn holds(&self, look: impl FnOnce(&Oracle)) {
+        if let Some(oracle) = self.net.oracle.get() {
+            look(oracle);
+        }
+    }
+}
+
 impl Port for SimPort {
     async fn join(&self, hello: Hello) -> Result<Vec<Assignment>, PortError> {
         self.call(move |control| {
@@ -243,11 +255,18 @@ impl Port for SimPort {
     }
 
     async fn beat(&self, beat: Beat) -> Result<Vec<Beaten>, PortError> {
-        self.call(move |control| {
+        let (sent, pulses) = (self.net.sim.now(), beat.attempts.clone());
+        let answer = self.call(move |control| {
             let beat = beat.clone();
             async move { control.beat(beat).await }
-        })
-        .await
+        });
+        let answer = answer.await?;
+        for (pulse, beaten) in pulses.iter().zip(&answer) {
+            if let Beaten::Current { lease } = beaten {
+                self.holds(|oracle| oracle.told_renewed(pulse.who, sent, *lease));
+            }
+        }
+        Ok(answer)
     }
 
     async fn preparing(&self, who: Who) -> Result<(), PortError> {
@@ -259,23 +278,30 @@ impl Port for SimPort {
             let start = start.clone();
             async move { control.start(who, start).await }
         })
-        .await
+        .await?;
+        self.holds(|oracle| oracle.told_started(who));
+        Ok(())
     }
 
     async fn report(&self, who: Who, report: Report) -> Result<Acknowledged, PortError> {
-        self.call(move |control| {
+        let answer = self.call(move |control| {
             let report = report.clone();
             async move { control.report(who, report).await }
-        })
-        .await
+        });
+        let answer = answer.await?;
+        self.holds(|oracle| oracle.told_durable(who, answer.next));
+        Ok(answer)
     }
 
     async fn ask(&self, who: Who, asked: Asked) -> Result<(), PortError> {
+        let question = asked.question;
         self.call(move |control| {
             let asked = asked.clone();
             async move { control.ask(who, asked).await }
         })
-        .await
+        .await?;
+        self.holds(|oracle| oracle.told_asked(who, question));
+        Ok(())
     }
 
     async fn delivered(&self, who: Who, question: QuestionId) -> Result<(), PortError> {
@@ -294,7 +320,9 @@ impl Port for SimPort {
             let left = left.clone();
             async move { control.settled(who, outcome, left).await }
         })
-        .await
+        .await?;
+        self.holds(|oracle| oracle.told_settled(who));
+        Ok(())
     }
 
     async fn unsettled(&self, who: Who, why: String) -> Result<(), PortError> {
@@ -314,7 +342,9 @@ impl Port for SimPort {
             let ending = ending.clone();
             async move { control.end(who, ending).await }
         })
-        .await
+        .await?;
+        self.holds(|oracle| oracle.told_ended(who));
+        Ok(())
     }
 
     async fn sweep(&self, runner: RunnerId, present: Vec<Present>) -> Result<Vec<Fate>, PortError> {

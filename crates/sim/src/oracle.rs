@@ -8,6 +8,7 @@ mod agree;
 mod events;
 mod evidence;
 mod owed;
+mod promises;
 mod transcripts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,17 +17,19 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use belay_api::port::Who;
 use belay_control::Control;
 use belay_kernel::attempt::Phase;
 use belay_kernel::publish::{CommitId, Publish, Push};
 use belay_kernel::status::Group;
-use belay_kernel::task::{Reason, State};
+use belay_kernel::task::{Blocked, Reason, State, Verb};
 use belay_kernel::termination::Step;
 use belay_kernel::why::LivePath;
-use belay_kernel::{AttemptNumber, Cause, SessionId, Span, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Cause, RunnerId, SessionId, Span, TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, SpecRow, TaskRow};
 use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
 
+use crate::haste::Moment;
 use crate::machine::{Alive, Machine};
 use crate::remote::Remote;
 use crate::sim::Sim;
@@ -161,6 +164,18 @@ impl Oracle {
         self.attempts.rows(&self.memory)
     }
 
+    /// When an attempt's time is over.
+    pub(crate) fn deadline(&self, who: Who) -> Option<Timestamp> {
+        let name = (who.task, who.attempt);
+        self.attempts().iter().find(|row| (row.task, row.attempt.number) == name)?.attempt.deadline
+    }
+
+    /// The runner that has a task's attempt.
+    pub(crate) fn runner_of(&self, task: TaskId) -> Option<RunnerId> {
+        let rows = self.attempts();
+        rows.iter().find(|row| row.task == task && row.attempt.may_act())?.runner
+    }
+
     /// Whether an attempt is over, and everything about it is settled.
     pub(crate) fn is_over(&self, name: Name) -> bool {
         self.attempts().iter().any(|row| {
@@ -247,6 +262,15 @@ impl Oracle {
             let number = if old == State::Completed { 12 } else { 1 };
             self.sim.violate(number, format!("a final state changed: {line}"));
         }
+        match state {
+            State::Ready { .. } => self.moment(Moment::Ready, id),
+            State::Blocked(Blocked::Held { .. }) => self.moment(Moment::Asked, id),
+            State::Running { .. } if reason == Reason::Asked(Verb::Answer) => {
+                self.moment(Moment::Answered, id);
+            }
+            State::Running { .. } if reason == Reason::Started => self.moment(Moment::Started, id),
+            _ => {}
+        }
         if matches!(reason, Reason::Asked(_) | Reason::Requeued(_) | Reason::Created) {
             ledger.started.insert(id, 0);
         }
@@ -289,6 +313,9 @@ impl Oracle {
         }
         let line = format!("{} #{} {phase:?} {}", short(name.0), name.1, word(publish));
         self.sim.note(format_args!("attempt {line}"));
+        if matches!(phase, Phase::Publishing { .. }) {
+            self.moment(Moment::Opened, row.task);
+        }
         if ledger.stopped.contains_key(&row.task) {
             self.sim.violate(3, format!("an attempt moved after its stop: {line}"));
         }
@@ -384,9 +411,14 @@ impl Oracle {
                 Some(row) if self.is_lease_over(row) => {
                     self.sim.violate(3, format!("a process of {name} lives after its lease"));
                 }
-                Some(_) => {}
+                Some(row) => self.check_shim(row, alive.lives_until_ms),
             }
         }
+        self.check_executed();
+    }
+
+    /// No agent is executed twice.
+    fn check_executed(&self) {
         for machine in self.machines() {
             for (name, times) in &machine.inside().executed {
                 if *times > 1 {

@@ -28,7 +28,7 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// Asks until an answer comes; nothing, if none does.
+    /// Asks until an answer comes; nothing, if none does. What is done is known by its key.
     async fn ask<T, F, Fut>(&self, call: F) -> Option<Result<T, Problem>>
     where
         T: Send + 'static,
@@ -36,8 +36,21 @@ impl Person {
         Fut: Future<Output = Result<T, Problem>> + Send + 'static,
     {
         let key = format!("key-{:016x}", self.net.sim.rng().next());
+        let answer = self.ask_as(&key, call).await;
+        if let Some(Ok(_)) = &answer {
+            self.oracle.told_done(PERSON, &key);
+        }
+        answer
+    }
+
+    async fn ask_as<T, F, Fut>(&self, key: &str, call: F) -> Option<Result<T, Problem>>
+    where
+        T: Send + 'static,
+        F: Fn(Control<SimStore>, String) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, Problem>> + Send + 'static,
+    {
         for _ in 0..TRIES {
-            let (call, key) = (call.clone(), key.clone());
+            let (call, key) = (call.clone(), key.to_owned());
             let asked = move |control| call(control, key.clone());
             let said = self.net.say(Speaker::Person, Line::Network, asked);
             match said.await {
@@ -62,12 +75,32 @@ impl Person {
     /// Makes a task.
     pub(crate) async fn make(&self) {
         let new = self.imagine();
+        self.propose(new).await;
+    }
+
+    /// Makes a subtask of this one.
+    pub(crate) async fn make_below(&self, task: TaskId) {
+        let new = self.imagine();
+        self.propose(NewTask { parent: Some(task), after: Vec::new(), ..new }).await;
+    }
+
+    /// Makes a task that waits for this one.
+    pub(crate) async fn make_after(&self, task: TaskId) {
+        let new = self.imagine();
+        self.propose(NewTask { parent: None, after: vec![task], ..new }).await;
+    }
+
+    async fn propose(&self, new: NewTask) {
         let made = self.ask(move |control, key| {
             let new = new.clone();
             async move { control.create(Ask::by(PERSON).key(key), new).await }
         });
-        if let Some(Ok(view)) = made.await {
-            self.oracle.made(view.summary.id);
+        match made.await {
+            Some(Ok(view)) => self.oracle.made(view.summary.id),
+            Some(Err(problem)) => {
+                self.net.sim.note(format_args!("person  gets no task: {}", problem.detail));
+            }
+            None => {}
         }
     }
 
@@ -126,6 +159,7 @@ impl Person {
             State::Failed(_) | State::TimedOut { .. } if draw < 55 => self.resume(id).await,
             State::Failed(_) | State::TimedOut { .. } => self.retry(id).await,
             State::Completed if draw < 40 => self.follow(id).await,
+            State::Completed | State::BudgetExceeded if draw < 60 => self.stop(id).await,
             State::Cancelled if draw < 30 => self.resume(id).await,
             State::Cancelled => self.stop(id).await,
             _ => {}
@@ -159,7 +193,7 @@ impl Person {
         self.ask(move |c, key| async move { c.retry(Ask::by(PERSON).key(key), id).await }).await;
     }
 
-    async fn resume(&self, id: TaskId) {
+    pub(crate) async fn resume(&self, id: TaskId) {
         if !self.does("resumes", id) {
             return;
         }
@@ -182,7 +216,7 @@ impl Person {
         .await;
     }
 
-    async fn accept(&self, id: TaskId) {
+    pub(crate) async fn accept(&self, id: TaskId) {
         if !self.does("accepts", id) {
             return;
         }
@@ -192,7 +226,7 @@ impl Person {
         .await;
     }
 
-    async fn reject(&self, id: TaskId) {
+    pub(crate) async fn reject(&self, id: TaskId) {
         if !self.does("rejects", id) {
             return;
         }
@@ -203,7 +237,7 @@ impl Person {
         .await;
     }
 
-    async fn answer(&self, id: TaskId) {
+    pub(crate) async fn answer(&self, id: TaskId) {
         if !self.does("answers", id) {
             return;
         }
@@ -214,19 +248,24 @@ impl Person {
         .await;
     }
 
-    async fn stop(&self, id: TaskId) {
+    pub(crate) async fn stop(&self, id: TaskId) {
         if !self.does("stops", id) {
             return;
         }
         let wait = Duration::from_secs(self.net.sim.rng().pick(&[0, 5, 30]).copied().unwrap_or(0));
-        let stopped =
-            self.ask(move |c, key| async move { c.stop(Ask::by(PERSON).key(key), id, wait).await });
+        // One that was stopped before is not stopped again: then there is no key to know.
+        let key = format!("key-{:016x}", self.net.sim.rng().next());
+        let stop = move |c: Control<SimStore>, key| async move {
+            c.stop(Ask::by(PERSON).key(key), id, wait).await
+        };
+        let stopped = self.ask_as(&key, stop);
         let hasty = self.net.sim.planted == Some(Planted::StopAckedEarly);
         let stopped = stopped.await;
         if let Some(Ok(_)) = &stopped {
             self.oracle.told(id, State::Cancelled);
         }
         match stopped {
+            Some(Err(problem)) => self.oracle.told_unstoppable(id, &problem),
             Some(Ok(Stopping::Stopped { .. })) => self.oracle.stopped(id),
             Some(Ok(Stopping::Stopping { .. })) if hasty => self.oracle.stopped(id),
             _ => {}

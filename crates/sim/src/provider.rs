@@ -298,6 +298,9 @@ impl Provider for SimProvider {
             }
             sandbox.stdin.extend_from_slice(fresh);
             sandbox.stdin_closed |= more == More::Ends;
+            if let Some(oracle) = self.0.net.oracle.get() {
+                oracle.check_answered(sandbox);
+            }
             sandbox.touch();
             sandbox.stdin.len() as u64
         };

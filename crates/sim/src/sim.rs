@@ -1,17 +1,18 @@
 //! What every part of a world shares: virtual time, chance, the trace and the first thing that was
 //! found wrong; and the gate that every step of a process passes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belay_kernel::Timestamp;
+use belay_kernel::{TaskId, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::haste::Moment;
 use crate::knobs::Knobs;
 use crate::rng::Rng;
 use crate::{Options, Planted};
@@ -69,6 +70,11 @@ pub(crate) struct Sim {
     steps: AtomicU64,
     /// What went wrong, and what people did.
     counts: Mutex<BTreeMap<String, u64>>,
+    /// Moments that are seized, and that there is one.
+    moments: Mutex<VecDeque<(Moment, TaskId)>>,
+    seized: Notify,
+    /// Tasks of which the next decision is slow to be written.
+    dragged: Mutex<BTreeSet<TaskId>>,
     /// Something happened that the world must look at.
     pub(crate) alarm: Notify,
 }
@@ -94,6 +100,9 @@ impl Sim {
             without: options.less.without.clone(),
             steps: AtomicU64::new(0),
             counts: Mutex::default(),
+            moments: Mutex::default(),
+            seized: Notify::new(),
+            dragged: Mutex::default(),
             alarm: Notify::new(),
         }
     }
@@ -199,6 +208,42 @@ impl Sim {
 
     pub(crate) fn found(&self) -> Option<Violation> {
         lock(&self.found).clone()
+    }
+
+    /// A moment is seized.
+    pub(crate) fn seize(&self, moment: Moment, task: TaskId) {
+        lock(&self.moments).push_back((moment, task));
+        self.seized.notify_one();
+    }
+
+    /// The next moment that is seized.
+    pub(crate) async fn next_moment(&self) -> (Moment, TaskId) {
+        loop {
+            let next = lock(&self.moments).pop_front();
+            match next {
+                Some(moment) => return moment,
+                None => self.seized.notified().await,
+            }
+        }
+    }
+
+    /// The next decision about a task is slow to be written.
+    pub(crate) fn drag(&self, task: TaskId) {
+        lock(&self.dragged).insert(task);
+    }
+
+    /// Whether a decision about these tasks is slow, which it is once.
+    pub(crate) fn is_dragged(&self, mut tasks: impl Iterator<Item = TaskId>) -> bool {
+        let mut dragged = lock(&self.dragged);
+        !self.is_calm() && !dragged.is_empty() && tasks.any(|task| dragged.remove(&task))
+    }
+
+    /// A process falls now, wherever it is.
+    pub(crate) fn fall(&self, part: Part) {
+        if !self.is_calm() {
+            lock(&self.blown).push(part);
+            self.alarm.notify_one();
+        }
     }
 
     /// What fell since this was last asked.

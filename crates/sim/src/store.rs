@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use belay_kernel::{Revision, Span, Timestamp};
+use belay_kernel::{Revision, Span, TaskId, Timestamp};
+use belay_store::rows::{DependencyRow, TaskRow};
 use belay_store::{
     Answered, Beat, Beaten, Claim, ClaimAsk, Commit, Committed, Cursor, Decide, Due, Effect,
     EventFilter, Events, Failure, Gather, Gathered, Installation, Key, Lease, LeaseKind, Memory,
@@ -108,6 +109,18 @@ impl SimStore {
         change(self.memory.clone()).await
     }
 
+    /// A decision about a task that is to be slow waits for a while, on its way.
+    async fn drag(&self, commit: &Commit) {
+        let tasks = commit.keys().flat_map(|key| {
+            let waited = key.id::<DependencyRow>().map(|(_, on)| on);
+            key.id::<TaskRow>().into_iter().chain(waited)
+        });
+        let tasks: Vec<TaskId> = tasks.collect();
+        if self.sim.is_dragged(tasks.into_iter()) {
+            self.sim.wait(200, 3_000).await;
+        }
+    }
+
     /// Whether a write is acknowledged and forgotten, which no store may do.
     fn forgets(&self) -> bool {
         self.sim.planted == Some(Planted::StoreForgets) && self.sim.goes_wrong(150)
@@ -135,6 +148,7 @@ impl Store for SimStore {
         if self.forgets() {
             return Ok(Committed::Done);
         }
+        self.drag(&commit).await;
         self.decide(|memory| async move { Store::commit(&memory, commit).await }).await
     }
 

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::haste::Haste;
 use crate::machine::Machine;
 use crate::net::{Line, Net, Node, SimPort};
 use crate::oracle::Oracle;
@@ -311,11 +312,14 @@ impl World {
                 }
             }
         });
+        let haste = Haste { person: self.person(), remote: Arc::clone(&self.remote) };
+        let haste = tokio::spawn(haste.seize());
         while self.sim.ms() < end && self.sim.found().is_none() {
             self.turn().await;
             self.pause(1_000).await;
         }
         people.abort();
+        haste.abort();
     }
 
     /// From now on nothing goes wrong; what is lost stays lost.

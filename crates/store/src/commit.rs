@@ -155,6 +155,12 @@ impl Commit {
         self
     }
 
+    /// Every row that the decision read or changes.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let changed = self.changes.iter().map(|(change, _)| change.key());
+        changed.chain(self.expect.iter().map(|(key, _)| key.clone()))
+    }
+
     /// Checks everything that can be checked without a database.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let mut seen = BTreeSet::new();

@@ -57,6 +57,20 @@ pub const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 6,
+        name: "kept",
+        common: include_str!("schema/0006_kept.sql"),
+        sqlite: "",
+        postgres: "",
+    },
+    Migration {
+        number: 7,
+        name: "paused",
+        common: include_str!("schema/0007_paused.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// The number of the last migration that this program knows.

@@ -309,6 +309,22 @@ fn fresh_equals_migrated_and_twice_is_fine() {
     assert_eq!(schema(&fresh.path().join(DATABASE)), schema(&path));
 }
 
+/// Rows that are asked for by something else than their key, and the index that each is found by.
+#[test]
+fn what_is_asked_for_often_has_an_index() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Sqlite::open(directory.path()).unwrap());
+    let connection = rusqlite::Connection::open(directory.path().join(DATABASE)).unwrap();
+    for (asked, index) in [
+        ("SELECT * FROM attempts WHERE sandbox IN ('a', 'b')", "attempts_sandbox"),
+        ("SELECT * FROM tasks WHERE session IN ('a', 'b')", "tasks_session"),
+    ] {
+        let plan = format!("EXPLAIN QUERY PLAN {asked}");
+        let plan: String = connection.query_row(&plan, [], |row| row.get(3)).unwrap();
+        assert!(plan.contains(index), "{asked}: {plan}");
+    }
+}
+
 #[test]
 fn a_newer_database_refuses_an_older_program() {
     let directory = tempfile::tempdir().unwrap();

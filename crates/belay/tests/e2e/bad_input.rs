@@ -93,9 +93,11 @@ fn words_that_make_no_sense() {
         assert_eq!(said.code, 2, "{said:?}");
         assert!(said.err.contains(flag.split('=').next().unwrap()), "{said:?}");
     }
-    run(&["--budget-usd", "NaN"], 2, "NaN");
-    run(&["--budget-usd", "inf"], 2, "inf");
-    run(&["--budget-usd=-1"], 2, "-1");
+    for amount in ["NaN", "inf", "-1", "much"] {
+        let said = world.belay(&["run", "x", &format!("--budget-usd={amount}"), "--", "true"]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(&format!("`{amount}` is not an amount of dollars")), "{said:?}");
+    }
     run(&["--max-attempts", "0"], 2, "max_attempts");
     run(&["--env", "NOT_SET_ANYWHERE"], 2, "there is no such variable");
     run(&["--role", "no good"], 2, "role");

@@ -38,6 +38,11 @@ fn session(world: &World, task: &str) -> String {
     ))
 }
 
+/// How probes of sandboxes went.
+fn probes(world: &World) -> Vec<Vec<String>> {
+    world.rows("SELECT body FROM events WHERE kind = 'sandbox.probed' ORDER BY number")
+}
+
 /// Whether the kernel says that a process is in a cgroup that is frozen.
 fn is_frozen(pid: i32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -74,6 +79,8 @@ fn the_same_process_goes_on_after_review_and_restart() {
     assert_eq!((after.pid, after.started), (before.pid, before.started), "the same process");
     let told = count(&world, &second);
     assert!(told.starts_with("2 ") && told.contains("go further"), "{told}");
+
+    assert_eq!(probes(&world), [[r#"{"healthy":true}"#]]);
 
     // Each attempt has its own part of what was printed, and of what was used.
     let (one, two) = (world.transcript(&first, 1), world.transcript(&second, 1));
@@ -124,6 +131,7 @@ fn what_was_kept_and_is_gone_begins_anew_with_the_tree() {
     assert!(told.starts_with("1 ") && told.contains("go further"), "another process: {told}");
     assert_eq!(world.tree(&next), world.tree(&task), "in the same tree");
     kept(&world, &next);
+    assert_eq!(probes(&world), [[r#"{"healthy":false}"#]]);
 }
 
 #[test]
@@ -163,4 +171,55 @@ fn a_plain_command_cannot_stay_and_its_tree_does() {
     });
     let made = fs::read_to_string(world.tree(&task).join("made.txt")).unwrap();
     assert_eq!(made, "1\n2\n");
+}
+
+/// An agent that is idle with its first message, and works when it is told more; and its task,
+/// which was failed for that and whose agent is kept.
+fn dozed_off(world: &World) -> (String, Seen) {
+    let agent = Scripted::dozing_claude()
+        .does("echo \"1 $told\" > count.txt; read -r told")
+        .wakes()
+        .does("echo \"2 $told\" > count.txt")
+        .succeeds()
+        .does("read -r told");
+    let task = world.start(&agent.words("begin", &["--keep-alive"]));
+    world.reaches(&task, "FAILED");
+    assert_eq!(world.why(&task), "idle_timeout");
+    let agent = kept(world, &task);
+    (task, agent)
+}
+
+#[test]
+fn one_that_was_idle_goes_on_when_it_is_resumed() {
+    let world = World::new(&format!("{QUICK}idle = '700ms'\n"));
+    let (task, before) = dozed_off(&world);
+    world.belay(&["resume", &task, "do go on"]).done();
+    world.reaches(&task, "READY");
+    let after = kept(&world, &task);
+    assert_eq!((after.pid, after.started), (before.pid, before.started), "the same process");
+    let told = count(&world, &task);
+    assert!(told.starts_with("2 ") && told.contains("do go on"), "{told}");
+    let attempts = world.attempts(&task);
+    assert_eq!(attempts[0][5], attempts[1][5], "the same sandbox");
+}
+
+#[test]
+fn a_retry_begins_in_a_new_session_and_ends_what_was_kept() {
+    let world = World::new(&format!("{QUICK}idle = '700ms'\n"));
+    let (task, before) = dozed_off(&world);
+    world.belay(&["retry", &task]).done();
+    wait_for("the second attempt is over", || {
+        world.attempts(&task).len() == 2 && world.state(&task) == "FAILED"
+    });
+    let after = kept(&world, &task);
+    assert_ne!((after.pid, after.started), (before.pid, before.started), "another process");
+    let attempts = world.attempts(&task);
+    assert_ne!(attempts[0][4], attempts[1][4], "another session");
+    assert_ne!(attempts[0][5], attempts[1][5], "another sandbox");
+    let lives = || {
+        processes::all().any(|(seen, _)| seen.pid == before.pid && seen.started == before.started)
+    };
+    wait_for("what was kept is ended", || !lives());
+    let old = format!("SELECT state FROM sessions WHERE id = '{}'", attempts[0][4]);
+    assert_eq!(world.cell(&old), "stopped");
 }

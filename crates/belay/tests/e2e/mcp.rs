@@ -24,9 +24,14 @@ struct Assistant {
 
 impl Assistant {
     fn new(world: &World, words: &[&str]) -> Self {
+        Self::started_as(world, &[&["mcp"], words].concat())
+    }
+
+    /// One that starts `belay` with these words.
+    fn started_as(world: &World, words: &[&str]) -> Self {
         let runtime = Runtime::new().unwrap();
         let (service, child) = runtime.block_on(async {
-            let mut command = Command::from(world.cli(&[&["mcp"], words].concat()));
+            let mut command = Command::from(world.cli(words));
             let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
             let mut child = pipes.spawn().unwrap();
             let pipes = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
@@ -107,6 +112,35 @@ fn an_assistant_gives_a_task_answers_its_question_and_accepts_its_work() {
     assistant.done("stop_task", json!({"task": next["id"]}));
     assert_eq!(assistant.refused("get_task", json!({"task": "zzzz"})), "not_found");
     assistant.leaves();
+}
+
+/// What a page tells people to put into their assistant's configuration.
+fn told_to_copy(page: &str) -> Value {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+    let text = std::fs::read_to_string(&page).unwrap();
+    let blocks = text.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let block = blocks.into_iter().find(|block| block.contains("mcpServers"));
+    let block = block.unwrap_or_else(|| panic!("{} says nothing", page.display()));
+    assert!(block.lines().count() <= 4, "it is short enough to be copied: {block}");
+    serde_json::from_str(block).unwrap()
+}
+
+#[test]
+fn what_people_are_told_to_copy_makes_an_assistant_give_tasks() {
+    let (world, _programs) = with_claude(&Scripted::claude().succeeds());
+    world.up();
+    for page in ["README.md", "docs/mcp.md"] {
+        let server = told_to_copy(page)["mcpServers"]["belay"].clone();
+        let built = Path::new(env!("CARGO_BIN_EXE_belay")).file_name().unwrap();
+        assert_eq!(server["command"].as_str(), built.to_str(), "{page} names this program");
+        let words: Vec<_> =
+            server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        let assistant = Assistant::started_as(&world, &words);
+        assert!(assistant.tools().contains(&"create_task".to_owned()), "{page}");
+        let made = assistant.done("create_task", json!({"prompt": "Mend it.", "title": page}));
+        world.reaches(made["id"].as_str().unwrap(), "READY");
+        assistant.leaves();
+    }
 }
 
 #[test]

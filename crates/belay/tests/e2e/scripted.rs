@@ -11,11 +11,20 @@ const SESSION: &str = "6f2c1f0e-0000-4000-8000-000000000001";
 impl Scripted {
     /// It begins as Claude Code does: it reads the first message and says who it is.
     pub(crate) fn claude() -> Self {
-        let script = format!(
-            "await() {{ while [ ! -e .git/$1 ]; do sleep 0.02; done; }}\nread -r told\n\
-             echo '{{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"{SESSION}\"}}'\n"
-        );
-        Self { script }
+        let awaits = "await() { while [ ! -e .git/$1 ]; do sleep 0.02; done; }\nread -r told\n";
+        Self { script: awaits.to_owned() }.wakes()
+    }
+
+    /// It takes its first message, and begins no turn with it.
+    pub(crate) fn dozing_claude() -> Self {
+        Self { script: "read -r told\n".to_owned() }
+    }
+
+    /// Says who it is, with which a turn begins.
+    pub(crate) fn wakes(self) -> Self {
+        self.does(&format!(
+            "echo '{{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"{SESSION}\"}}'"
+        ))
     }
 
     /// Some commands.

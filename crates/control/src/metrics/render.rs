@@ -1,6 +1,7 @@
 //! The page of figures.
 
 use belay_api::Problem;
+use belay_kernel::Cause;
 use belay_kernel::alert::Kind;
 use belay_kernel::meter::{Lengths, Split, Totals};
 use belay_store::rows::{AlertRow, LetterRow, SandboxRow, SessionRow, TaskRow};
@@ -40,6 +41,10 @@ impl<S: Store> Control<S> {
         let sandboxes = store.tally::<SandboxRow>("state").await?;
         tally(page, "belay_sandboxes", "Sandboxes, by state.", &sandboxes);
         let letters = store.tally::<LetterRow>("state").await?;
+        // Told at zero too: that there are dead ones is an alert, which needs a figure that grows.
+        let of =
+            |state: &str| letters.iter().find(|(name, _)| name == state).map_or(0, |(_, n)| *n);
+        let letters = ["waiting", "dead"].map(|state| (state.to_owned(), of(state)));
         tally(page, "belay_webhook_letters", "Letters of webhooks, by state.", &letters);
         let overdue = self.overdue_stops().await?;
         page.gauge("belay_stops_overdue", "Stops whose proof is overdue.", overdue);
@@ -95,11 +100,16 @@ fn totals(page: &mut Exposition, totals: &Totals) {
             "outcome",
             &totals.outcomes,
         ),
-        ("belay_attempt_causes_total", "Ends of attempts, by cause.", "cause", &totals.causes),
     ] {
         let values = counts.iter().map(|(name, count)| (name.as_str(), *count));
         page.counters(name, help, label, values);
     }
+    // Told at zero too: how often something rare happens is seen from its first time on.
+    let causes = Cause::ALL.iter().map(|cause| {
+        let code = cause.code();
+        (code, totals.causes.get(code).copied().unwrap_or_default())
+    });
+    page.counters("belay_attempt_causes_total", "Ends of attempts, by cause.", "cause", causes);
     page.counters(
         "belay_timeouts_total",
         "Attempts that a limit ended, by clock.",

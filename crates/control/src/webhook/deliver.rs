@@ -85,7 +85,9 @@ impl<S: Store> Control<S> {
     async fn look_at_hooks(&self, desk: &mut Desk) -> Outcome<Cursor> {
         let latest = self.store().latest().await?;
         let hooks = self.all(Query::<WebhookRow>::first(MAX_BATCH)).await?;
-        let hooks = self.owned(hooks).await?;
+        let mut hooks = self.owned(hooks).await?;
+        // What is paused keeps its letters and its place among the events.
+        hooks.retain(|hook| hook.row.paused_at.is_none());
         let ids: Vec<_> = hooks.iter().map(|hook| hook.row.id).collect();
         let query = Query::<LetterRow>::first(MAX_BATCH).webhook(&ids);
         let letters = match ids.is_empty() {
@@ -109,7 +111,7 @@ impl<S: Store> Control<S> {
         if hooks.is_empty() {
             return Ok(hooks);
         }
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let leases = self.store().leases(LeaseKind::Node).await?;
         let live: BTreeSet<_> = leases
             .iter()
@@ -159,7 +161,7 @@ impl<S: Store> Control<S> {
             return Ok(!read.events.is_empty());
         }
         let titles = self.titles(&wanted).await?;
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let row = WebhookRow { seen: read.cursor.number, ..hook.row.clone() };
         let mut commit = Commit::new().update(hook.revision, &row);
         for event in &wanted {
@@ -209,7 +211,7 @@ impl<S: Store> Control<S> {
         if desk.hooks.is_empty() {
             return (Vec::new(), None);
         }
-        let Ok(now) = self.store().now().await else { return (Vec::new(), None) };
+        let Ok(now) = self.now().await else { return (Vec::new(), None) };
         let limit = Duration::from_millis(self.settings().limits.webhook_answer.as_millis());
         let (sent, next) = desk.take(now);
         let leaving = sent.into_iter().filter_map(|sent| {
@@ -244,7 +246,7 @@ impl<S: Store> Control<S> {
         let (commit, left) = match went {
             Ok(()) => (Commit::new().delete(&sent.letter), None),
             Err(undelivered) => {
-                let now = self.store().now().await?;
+                let now = self.now().await?;
                 let row = self.after_failure(row, undelivered, now);
                 let left = (row.state == LetterState::Waiting)
                     .then(|| Stored { revision: Revision(revision.0 + 1), row: row.clone() });

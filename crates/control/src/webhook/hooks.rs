@@ -1,7 +1,7 @@
 //! Webhooks as people make, see and remove them, and as the settings say them.
 
 use belay_api::{
-    Code, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook, Problem,
+    Ask, Code, HookShape, LetterPage, LetterView, ListLetters, MadeWebhook, NewWebhook, Problem,
     Replayed, WebhookList, WebhookView,
 };
 use belay_kernel::webhook::{Pattern, usual};
@@ -16,6 +16,7 @@ use super::deliver::TRIED;
 use crate::Control;
 use crate::look::TRIES;
 use crate::refuse::{Outcome, Refused};
+use crate::verb::Asked;
 
 /// The most letters on one page, and how many are shown if nobody says.
 const MAX_PAGE: usize = 1_000;
@@ -62,7 +63,7 @@ impl<S: Store> Control<S> {
         Ok(self.hook_view(&hook.row).await?)
     }
 
-    async fn find_hook(&self, which: &str) -> Outcome<Stored<WebhookRow>> {
+    pub(super) async fn find_hook(&self, which: &str) -> Outcome<Stored<WebhookRow>> {
         let by_id = match which.parse::<WebhookId>() {
             Ok(id) => self.row::<WebhookRow>(id).await?,
             Err(_) => None,
@@ -78,7 +79,7 @@ impl<S: Store> Control<S> {
         found.ok_or_else(|| Refused::new(Code::NotFound, format!("there is no webhook `{shown}`")))
     }
 
-    async fn hook_view(&self, hook: &WebhookRow) -> Outcome<WebhookView> {
+    pub(super) async fn hook_view(&self, hook: &WebhookRow) -> Outcome<WebhookView> {
         let of = |state| Query::<LetterRow>::first(MAX_BATCH).webhook(&[hook.id]).state(&[state]);
         let waiting = self.all(of(LetterState::Waiting)).await?;
         let dead = self.all(of(LetterState::Dead)).await?;
@@ -101,15 +102,26 @@ impl<S: Store> Control<S> {
             behind: latest.saturating_sub(hook.seen),
             failure: failure.map(|text| text.to_string()),
             created_at: hook.created_at,
+            paused_at: hook.paused_at,
         })
     }
 
-    /// Makes a webhook, which is told what happens from now on.
-    pub async fn make_webhook(&self, new: NewWebhook) -> Result<MadeWebhook, Problem> {
-        Ok(self.make_hook(new).await?)
+    /// Makes a webhook, which is told what happens from now on. Whoever asks again with the same key
+    /// is told of it without its secret.
+    pub async fn make_webhook(
+        &self,
+        ask: impl Into<Ask>,
+        new: NewWebhook,
+    ) -> Result<MadeWebhook, Problem> {
+        let body = serde_json::to_string(&new).unwrap_or_default();
+        let asked = self.asked(ask.into(), &format!("webhook {body}"));
+        Ok(self.make_hook(&asked, new).await?)
     }
 
-    async fn make_hook(&self, new: NewWebhook) -> Outcome<MadeWebhook> {
+    async fn make_hook(&self, asked: &Asked, new: NewWebhook) -> Outcome<MadeWebhook> {
+        if let Some(before) = self.hook_before(asked).await? {
+            return Ok(MadeWebhook { webhook: before, secret: None });
+        }
         let drawn = match (&new.secret, new.shape) {
             (None, HookShape::Belay) => Some(self.draw_secret()),
             (Some(_), _) | (None, _) => None,
@@ -127,7 +139,8 @@ impl<S: Store> Control<S> {
             return Err(Refused::new(Code::Refused, detail));
         }
         let row = self.new_hook(&settings, kinds, HookOrigin::Api).await?;
-        match self.store().commit(Commit::new().insert(&row)).await? {
+        let request = asked.request_answered(&json!({ "webhook": row.id }), row.created_at);
+        match self.store().commit(Commit::new().insert(&row).request(request)).await? {
             Committed::Done | Committed::Replayed(_) => {}
             Committed::Overtaken(_) => return Err(Refused::busy()),
             Committed::Refused(belay_store::Refusal::Rule { .. }) => {
@@ -138,6 +151,14 @@ impl<S: Store> Control<S> {
         }
         self.inner.letters.notify_one();
         Ok(MadeWebhook { webhook: self.hook_view(&row).await?, secret: drawn })
+    }
+
+    /// The webhook that an earlier request with the same key was about.
+    pub(super) async fn hook_before(&self, asked: &Asked) -> Outcome<Option<WebhookView>> {
+        let Some(answer) = self.replayed_answer(asked).await? else { return Ok(None) };
+        let id = answer["webhook"].as_str().unwrap_or_default();
+        let hook = self.find_hook(id).await?;
+        Ok(Some(self.hook_view(&hook.row).await?))
     }
 
     fn draw_secret(&self) -> String {
@@ -161,12 +182,13 @@ impl<S: Store> Control<S> {
             origin,
             seen: self.store().latest().await?.number,
             owner: None::<NodeId>,
-            created_at: self.store().now().await?,
+            created_at: self.now().await?,
+            paused_at: None,
         })
     }
 
     /// Whether a webhook can be used; its kinds, as they are stored.
-    fn check_hook(&self, hook: &HookSettings) -> Outcome<List> {
+    pub(super) fn check_hook(&self, hook: &HookSettings) -> Outcome<List> {
         let bad = |detail: String| Err(Refused::new(Code::BadRequest, detail));
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let name = &hook.name;
@@ -207,31 +229,54 @@ impl<S: Store> Control<S> {
     }
 
     /// Removes a webhook and its letters.
-    pub async fn remove_webhook(&self, which: &str) -> Result<(), Problem> {
+    pub async fn remove_webhook(&self, ask: impl Into<Ask>, which: &str) -> Result<(), Problem> {
+        let asked = self.asked(ask.into(), &format!("remove webhook {which}"));
+        Ok(self.remove_hook(&asked, which).await?)
+    }
+
+    async fn remove_hook(&self, asked: &Asked, which: &str) -> Outcome<()> {
+        if self.replayed_answer(asked).await?.is_some() {
+            return Ok(());
+        }
         for _ in 0..TRIES {
             let hook = self.find_hook(which).await?;
             if hook.row.origin == HookOrigin::File {
                 let detail = "this webhook is in belay.toml; remove it there";
-                return Err(Problem::new(Code::Refused, detail));
+                return Err(Refused::new(Code::Refused, detail));
             }
-            let commit = Commit::new().delete(&hook);
-            if self.store().commit(commit).await.map_err(Refused::from)?.is_done() {
+            let now = self.now().await?;
+            let request = asked.request_answered(&json!({ "webhook": hook.row.id }), now);
+            let commit = Commit::new().delete(&hook).request(request);
+            if self.store().commit(commit).await?.is_done() {
                 self.inner.letters.notify_one();
                 return Ok(());
             }
         }
-        Err(Refused::busy().into())
+        Err(Refused::busy())
     }
 
     /// Sends an event to one webhook alone, to try it out.
-    pub async fn test_webhook(&self, which: &str) -> Result<WebhookView, Problem> {
+    pub async fn test_webhook(
+        &self,
+        ask: impl Into<Ask>,
+        which: &str,
+    ) -> Result<WebhookView, Problem> {
+        let asked = self.asked(ask.into(), &format!("test webhook {which}"));
+        Ok(self.test_hook(&asked, which).await?)
+    }
+
+    async fn test_hook(&self, asked: &Asked, which: &str) -> Outcome<WebhookView> {
+        if let Some(before) = self.hook_before(asked).await? {
+            return Ok(before);
+        }
         let hook = self.find_hook(which).await?;
-        let now = self.store().now().await.map_err(Refused::from)?;
+        let now = self.now().await?;
         let body = json!({ "webhook": hook.row.id, "text": "This is a test." }).to_string();
         let event = NewEvent::general(TRIED, body, now);
-        self.store().commit(Commit::new().event(event)).await.map_err(Refused::from)?;
+        let request = asked.request_answered(&json!({ "webhook": hook.row.id }), now);
+        self.store().commit(Commit::new().event(event).request(request)).await?;
         self.inner.letters.notify_one();
-        Ok(self.hook_view(&hook.row).await?)
+        self.hook_view(&hook.row).await
     }
 
     /// What a webhook was not told yet, and what it never will be.
@@ -260,11 +305,26 @@ impl<S: Store> Control<S> {
     }
 
     /// Lets dead letters of a webhook wait again: all, or the one with this number.
-    pub async fn replay(&self, which: &str, number: Option<u64>) -> Result<Replayed, Problem> {
-        Ok(self.replay_letters(which, number).await?)
+    pub async fn replay(
+        &self,
+        ask: impl Into<Ask>,
+        which: &str,
+        number: Option<u64>,
+    ) -> Result<Replayed, Problem> {
+        let asked = self.asked(ask.into(), &format!("replay {which} {number:?}"));
+        Ok(self.replay_letters(&asked, which, number).await?)
     }
 
-    async fn replay_letters(&self, which: &str, number: Option<u64>) -> Outcome<Replayed> {
+    async fn replay_letters(
+        &self,
+        asked: &Asked,
+        which: &str,
+        number: Option<u64>,
+    ) -> Outcome<Replayed> {
+        if let Some(before) = self.replayed_answer(asked).await? {
+            let replayed = before["replayed"].as_u64().unwrap_or_default();
+            return Ok(Replayed { replayed });
+        }
         let hook = self.find_hook(which).await?;
         let dead = Query::<LetterRow>::first(MAX_BATCH).webhook(&[hook.row.id]);
         let dead = self.all(dead.state(&[LetterState::Dead])).await?;
@@ -274,7 +334,7 @@ impl<S: Store> Control<S> {
             let detail = format!("there is no dead letter {number} of this webhook");
             return Err(Refused::new(Code::NotFound, detail));
         }
-        let now = self.store().now().await?;
+        let now = self.now().await?;
         let commits = meant.iter().map(|letter| {
             let row = LetterRow {
                 state: LetterState::Waiting,
@@ -290,6 +350,9 @@ impl<S: Store> Control<S> {
             let committed = self.store().commit_all(batch.to_vec()).await?;
             replayed += committed.iter().filter(|one| one.is_done()).count() as u64;
         }
+        let request = asked.request_answered(&json!({ "replayed": replayed }), now);
+        // Whoever falls before this is recorded replays what is dead by then, which is less.
+        self.store().commit(Commit::new().request(request)).await?;
         self.inner.letters.notify_one();
         Ok(Replayed { replayed })
     }
@@ -349,7 +412,7 @@ fn origin_of(url: &str) -> String {
     }
 }
 
-const fn shown(shape: Shape) -> HookShape {
+pub(super) const fn shown(shape: Shape) -> HookShape {
     match shape {
         Shape::Belay => HookShape::Belay,
         Shape::Slack => HookShape::Slack,
@@ -357,7 +420,7 @@ const fn shown(shape: Shape) -> HookShape {
     }
 }
 
-const fn stored(shape: HookShape) -> Shape {
+pub(super) const fn stored(shape: HookShape) -> Shape {
     match shape {
         HookShape::Belay => Shape::Belay,
         HookShape::Slack => Shape::Slack,

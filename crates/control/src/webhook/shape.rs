@@ -179,6 +179,7 @@ mod tests {
             seen: 0,
             owner: Some(NodeId::from_bits(1)),
             created_at: at,
+            paused_at: None,
         };
         let envelope = json!({
             "id": "d", "kind": kind, "task": "0000000000000001", "title": title, "body": body,

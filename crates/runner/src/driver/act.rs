@@ -2,7 +2,7 @@
 
 use belay_agent::{Agent, ConversationId, Launch};
 use belay_api::ATTEMPT_TOKEN;
-use belay_api::port::{Ending, Left, Port, Start};
+use belay_api::port::{Ending, Left, Port, Report, Seen, Start};
 use belay_kernel::attempt::Phase;
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::Plan;
@@ -248,7 +248,9 @@ async fn thaw<C: Port, P: Provider, W: Workspace>(
 ) -> Result<(), Halt> {
     let began = attempt.files.is_started() || attempt.assignment.phase == Phase::Running;
     let patience = attempt.assignment.limits.health_probe;
-    match provider.probe(attempt.fence.sandbox, patience).await {
+    let probe = provider.probe(attempt.fence.sandbox, patience).await;
+    tell_probe(attempt, &probe).await?;
+    match probe {
         Probe::Healthy => {}
         // Whatever it still said is read, and how it ended.
         Probe::Gone if began => return Ok(()),
@@ -266,6 +268,17 @@ async fn thaw<C: Port, P: Provider, W: Workspace>(
         Ok(()) | Err(Error::Refused(Refusal::Ended { .. })) => Ok(()),
         Err(error) => Err(Halt::sandbox(&error)),
     }
+}
+
+/// Tells control how a probe went, for the figures.
+async fn tell_probe<C: Port, P: Provider, W: Workspace>(
+    attempt: &Attempt<'_, C, P, W>,
+    probe: &Probe,
+) -> Result<(), Halt> {
+    let (port, assignment) = (&attempt.shared.port, attempt.assignment);
+    let seen = vec![Seen::Probed { healthy: *probe == Probe::Healthy }];
+    let report = Report { from: assignment.acknowledged, bytes: Vec::new(), seen };
+    attempt.say(|| port.report(assignment.who, report.clone())).await.map(drop)
 }
 
 /// The launch of an attempt that was begun before, to read its output again. Where the agent worked

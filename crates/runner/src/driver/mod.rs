@@ -50,6 +50,16 @@ pub(crate) enum Order {
     },
 }
 
+/// What becomes of an agent when nobody acts for its attempt any more.
+enum After {
+    /// It is frozen already.
+    Frozen,
+    /// It is frozen now, for its session to go on with.
+    Freeze,
+    /// Whatever is left of it is killed, also where control could not be told how it ended.
+    Kill(Option<Halt>),
+}
+
 /// Drives an attempt from wherever it stands to the end of its termination.
 pub(crate) async fn drive<C: Port, P: Provider, W: Workspace>(
     shared: Arc<Shared<C, P, W>>,
@@ -97,16 +107,19 @@ async fn act_until_told<C: Port, P: Provider, W: Workspace>(
 ) -> Option<Box<Assignment>> {
     let attempt = Attempt::new(shared, assignment);
     let (hand, answers) = mpsc::channel(16);
-    {
+    let after = {
         let standing = until.map_or(Standing::Unknown, Standing::Until);
         let provider = &assignment.work.provider;
         let ticket = shared.board.enter(assignment.who, attempt.fence, provider, standing);
         let acting = act::act(&attempt, &ticket, answers);
         tokio::pin!(acting);
-        let halt = loop {
+        loop {
             tokio::select! {
                 biased;
-                () = ticket.fenced() => break Some(Halt::Fenced),
+                stays = ticket.over() => match stays {
+                    true => break After::Freeze,
+                    false => break After::Kill(Some(Halt::Fenced)),
+                },
                 order = orders.recv() => match order? {
                     Order::End(told) if matches!(told.publish, Publish::Open(_)) => {
                         await_push(shared, &told, acting).await;
@@ -119,29 +132,23 @@ async fn act_until_told<C: Port, P: Provider, W: Workspace>(
                     }
                 },
                 done = &mut acting => match done {
-                    Ok(act::Leaves::Frozen) => break None,
-                    Ok(act::Leaves::Nothing) => return killed_and_told(&attempt, orders).await,
-                    Err(halt) => break Some(halt),
+                    Ok(act::Leaves::Frozen) => break After::Frozen,
+                    Ok(act::Leaves::Nothing) => break After::Kill(None),
+                    Err(halt) => break After::Kill(Some(halt)),
                 },
             }
-        };
-        if halt.is_none() {
-            return told_in_time(orders).await;
         }
-        if let Some(halt) = halt {
-            tracing::info!(who = ?assignment.who, %halt, "an attempt may not act any more");
+    };
+    match after {
+        After::Frozen => {}
+        After::Freeze => terminate::freeze_now(&attempt).await,
+        After::Kill(halt) => {
+            if let Some(halt) = halt {
+                tracing::info!(who = ?assignment.who, %halt, "an attempt may not act any more");
+            }
+            attempt.kill_now().await;
         }
     }
-    killed_and_told(&attempt, orders).await
-}
-
-/// Kills whatever is left, also where control could not be told how it ended, and waits for what
-/// follows.
-async fn killed_and_told<C: Port, P: Provider, W: Workspace>(
-    attempt: &Attempt<'_, C, P, W>,
-    orders: &mut mpsc::Receiver<Order>,
-) -> Option<Box<Assignment>> {
-    attempt.kill_now().await;
     told_in_time(orders).await
 }
 

@@ -129,6 +129,17 @@ async fn freeze<C: Port, P: Provider, W: Workspace>(
     }
 }
 
+/// Freezes an agent before control tells to; one that cannot be frozen now may not go on either.
+pub(super) async fn freeze_now<C: Port, P: Provider, W: Workspace>(attempt: &Attempt<'_, C, P, W>) {
+    let frozen = match attempt.provider() {
+        Ok(provider) => freeze(attempt, provider).await.0 == Went::Done,
+        Err(_) => false,
+    };
+    if !frozen {
+        attempt.kill_now().await;
+    }
+}
+
 /// Whether an agent can be frozen and go on later: it has not ended, and takes further turns.
 async fn can_stay<C: Port, P: Provider, W: Workspace>(
     attempt: &Attempt<'_, C, P, W>,

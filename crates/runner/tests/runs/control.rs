@@ -41,6 +41,10 @@ impl Row {
         self.assignment.termination.is_some_and(|saga| saga.step == Step::Done)
     }
 
+    fn is_to_freeze(&self) -> bool {
+        self.assignment.termination.is_some_and(|saga| saga.step == Step::Freeze)
+    }
+
     fn is_current(&self) -> bool {
         matches!(self.assignment.phase, Phase::Claimed | Phase::Running | Phase::Publishing { .. })
     }
@@ -48,7 +52,11 @@ impl Row {
     fn leave(&mut self, outcome: Outcome) {
         if self.is_current() {
             self.assignment.phase = Phase::Ending(outcome);
-            self.assignment.termination = Some(Termination::begin(Storage::Outlives));
+            let stays = self.assignment.work.keep_alive && outcome != Outcome::Cancelled;
+            self.assignment.termination = Some(match stays {
+                true => Termination::freeze(),
+                false => Termination::begin(Storage::Outlives),
+            });
         }
     }
 }
@@ -59,6 +67,8 @@ struct State {
     rows: BTreeMap<Who, Row>,
     fenced: BTreeSet<Who>,
     unavailable: bool,
+    /// Whether duties are kept back.
+    reticent: bool,
     /// Sessions of which nothing is to be left.
     forget: Vec<SessionId>,
     /// Calls whose next answer is lost, after they were done.
@@ -93,6 +103,17 @@ impl Control {
 
     pub(crate) fn stop(&self, who: Who) {
         self.state().rows.get_mut(&who).unwrap().leave(Outcome::Cancelled);
+        self.told.notify_waiters();
+    }
+
+    /// Finds an attempt idle.
+    pub(crate) fn condemn(&self, who: Who) {
+        self.state().rows.get_mut(&who).unwrap().leave(Outcome::Failed);
+        self.told.notify_waiters();
+    }
+
+    pub(crate) fn set_reticent(&self, reticent: bool) {
+        self.state().reticent = reticent;
         self.told.notify_waiters();
     }
 
@@ -165,6 +186,9 @@ impl Control {
     fn due(&self) -> Vec<Duty> {
         let state = self.state();
         let mut duties = Vec::new();
+        if state.reticent {
+            return duties;
+        }
         for (who, row) in &state.rows {
             if state.fenced.contains(who) {
                 continue;
@@ -253,6 +277,7 @@ impl Port for Control {
                         row.told = told;
                         Beaten::Current { lease: row.assignment.lease }
                     }
+                    Some(row) if row.is_to_freeze() && !fenced => Beaten::Freeze,
                     _ => Beaten::Fenced,
                 });
             }
@@ -373,6 +398,11 @@ impl Port for Control {
             let mut saga = row.assignment.termination.ok_or(PortError::Gone)?;
             if saga.step == stepped.step {
                 saga = saga.after(stepped.went);
+                let frozen = row.found.iter().any(|(step, _)| *step == Step::Freeze)
+                    && !row.found.iter().any(|(step, _)| *step == Step::Kill);
+                if frozen && stepped.step == Step::SaveTree {
+                    saga = saga.stays();
+                }
                 while matches!(saga.step, Step::Settle | Step::Tell) {
                     saga = saga.after(stepped.went);
                 }

@@ -550,3 +550,31 @@ async fn a_runner_waits_for_control_and_every_loop_of_it_waits() {
     assert!((10..=15).contains(&more), "a claim every five seconds: {more}");
     runner.abort();
 }
+
+#[tokio::test]
+async fn an_agent_that_is_to_stay_is_frozen_by_the_beat_that_comes_before_the_duty() {
+    let world = World::new();
+    let init =
+        r#"{"type":"system","subtype":"init","session_id":"6f2c1f0e-0000-4000-8000-000000000001"}"#;
+    let script = format!("read -r told; echo '{init}'; while :; do sleep 0.05; done");
+    let mut assignment = world.assignment(&script);
+    assignment.work.agent = "claude".into();
+    assignment.work.keep_alive = true;
+    let who = assignment.who;
+    world.control.queue(assignment.clone());
+    let runner = world.runner();
+    world.see(who, "the agent's word", |row| row.text().contains("init")).await;
+    let before = marked(assignment.sandbox).len();
+    world.control.set_reticent(true);
+    world.control.condemn(who);
+    let beats = world.control.calls("beat");
+    eventually("beats were answered", || world.control.calls("beat") > beats + 2).await;
+    world.control.set_reticent(false);
+    let row = world.see(who, "the end", Row::is_over).await;
+    runner.abort();
+    let steps: Vec<_> = row.found.iter().map(|(step, _)| *step).collect();
+    assert_eq!(steps, [Step::Freeze, Step::SaveTranscript, Step::SaveTree]);
+    let after = marked(assignment.sandbox).len();
+    world.forget_sandbox(&assignment).await;
+    assert!(before > 0 && after > 0, "it is there: {before} processes, then {after}");
+}

@@ -268,6 +268,42 @@ pub(crate) async fn pause_freezes_and_resume_goes_on<W: World>(world: &W) {
     subject.destroy().await;
 }
 
+/// Kept for the next attempt of its session: nobody renews its lease while it is frozen, another
+/// provider finds it, and whoever goes on in it has a higher epoch.
+pub(crate) async fn what_is_kept_frozen_goes_on_for_the_next_attempt<W: World>(world: &W) {
+    let mut subject = Subject::new(world, "while read -r line; do echo heard $line; done");
+    if !subject.provider.capabilities().pause {
+        return;
+    }
+    let until = subject.until(Span::from_secs(8));
+    subject.provider.prepare(&subject.fence, &subject.plan, until).await.unwrap();
+    subject.provider.start(&subject.fence, until).await.unwrap();
+    let told = subject.provider.write(&subject.fence, 0, b"one\n", More::Follows).await.unwrap();
+    subject.see("heard one\n").await;
+    let before = marked(subject.fence.sandbox);
+    subject.provider.pause(&subject.fence).await.unwrap();
+    eventually("its lease is over", || subject.provider.moment() >= until).await;
+    assert_eq!(marked(subject.fence.sandbox).len(), before.len(), "it is there, and frozen");
+
+    let old = subject.fence;
+    subject.provider = world.open();
+    subject.fence.epoch = Epoch(2);
+    let (provider, fence) = (&subject.provider, &subject.fence);
+    assert_eq!(provider.end(fence.sandbox).await.unwrap(), None);
+    assert_eq!(provider.probe(fence.sandbox, Span::from_secs(5)).await, Probe::Healthy);
+    provider.resume(fence, subject.until(LONG)).await.unwrap();
+    provider.write(fence, told, b"two\n", More::Follows).await.unwrap();
+    let (bytes, _) = subject.read_until(|bytes| bytes.ends_with(b"two\n")).await;
+    assert_eq!(String::from_utf8_lossy(&bytes), "heard one\nheard two\n");
+    assert_eq!(refused(provider.pause(&old).await), "fenced");
+
+    // Frozen is not gone: a stop ends it as it is.
+    provider.pause(fence).await.unwrap();
+    subject.stop(Span::from_millis(50)).await;
+    subject.assert_gone();
+    subject.destroy().await;
+}
+
 pub(crate) async fn a_snapshot_gives_the_files_back<W: World>(world: &W) {
     let subject = Subject::new(world, "echo text > file; echo ready; $B sleep 1000");
     let tree = subject.plan.tree.clone();

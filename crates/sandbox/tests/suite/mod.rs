@@ -100,6 +100,7 @@ cases! {
     basics::a_sandbox_that_is_never_started_dies_with_its_lease,
     basics::renewals_keep_it_alive,
     basics::pause_freezes_and_resume_goes_on,
+    basics::what_is_kept_frozen_goes_on_for_the_next_attempt,
     basics::a_snapshot_gives_the_files_back,
     basics::a_new_provider_reattaches,
     basics::list_and_inspect_see_it,

@@ -3,12 +3,15 @@
 //!
 //! `cargo xtask bench api [SOAK_SECONDS]`. Beside the figures stand those of the same run that
 //! bound them: a bare route of the same server library, and a bare synced write on the same disk.
+//! With each stands how much of a processor one of them took, of the server and of the client: that
+//! says what they cost also where others use the machine.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 
 #[path = "../../tests/support/node.rs"]
 mod node;
 
+mod cost;
 mod load;
 mod streams;
 
@@ -19,6 +22,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cost::Meter;
 use load::{Connection, Request, Tally, drive};
 use node::{Agent, Node, TOKEN};
 use serde_json::{Value, json};
@@ -104,6 +108,11 @@ impl Server {
         Self { address: address("address"), bare: address("bare"), agents, child }
     }
 
+    /// What it costs from now on.
+    fn meter(&self) -> Meter {
+        Meter::begin(self.child.id())
+    }
+
     fn rss_mib(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
@@ -124,9 +133,14 @@ fn heading(text: &str) {
     println!("\n{text}  (load {})", load.split(' ').next().unwrap_or(""));
 }
 
-fn figure(name: &str, rate: f64, unit: &str, wanted: &str, tally: &Tally) {
+/// Prints a figure, with what each of `count` cost since the meter began.
+fn figure(name: &str, rate: f64, count: usize, wanted: &str, tally: &Tally, meter: &Meter) {
     let (half, most) = (tally.at(0.5), tally.at(0.99));
-    println!("  {name:<22}{rate:>10.0} {unit:<9} p50 {half:>7.2} ms  p99 {most:>7.2} ms  {wanted}");
+    let (server, client) = meter.micros_each(count);
+    println!(
+        "  {name:<22}{rate:>9.0} /s  p50 {half:>7.2} ms  p99 {most:>7.2} ms  \
+         {server:>6.1} + {client:.1} µs  {wanted}"
+    );
 }
 
 async fn measure(soak: Duration) {
@@ -136,25 +150,42 @@ async fn measure(soak: Duration) {
     let synced = synced_writes(directory.path());
     println!("  {:<22}{synced:>10.0} /s", "a synced write");
     let get = |_, _| Request::new("GET /", "", "", b"");
+    let meter = server.meter();
     let bare = drive(server.bare, 32, SPAN, get).await;
-    figure("a bare route", bare.rate(), "/s", "", &bare);
+    figure("a bare route", bare.rate(), bare.count(), "", &bare, &meter);
 
-    heading("requests");
+    heading("requests; µs of a processor: of the server + of the client");
     let task = json!({ "prompt": "Mend the fence.", "hold": true }).to_string();
     let create = |client, round| {
         let key = format!("{client}-{round}");
         Request::new("POST /api/v1/tasks", TOKEN, &key, task.as_bytes())
     };
+    let meter = server.meter();
     let created = drive(server.address, 64, SPAN, create).await;
-    figure("create a task", created.rate(), "/s", "≥ 2,000", &created);
+    figure("create a task", created.rate(), created.count(), "≥ 2,000", &created, &meter);
     let path = format!("GET /api/v1/tasks/{}", created.last_id());
+    let meter = server.meter();
     let shown = drive(server.address, 32, SPAN, |_, _| Request::new(&path, TOKEN, "", b"")).await;
-    figure("show a task", shown.rate(), "/s", "≥ 15,000", &shown);
+    figure("show a task", shown.rate(), shown.count(), "≥ 15,000", &shown, &meter);
+    let made = made_token(&server).await;
+    let meter = server.meter();
+    let by = drive(server.address, 32, SPAN, |_, _| Request::new(&path, &made, "", b"")).await;
+    figure("… with a made token", by.rate(), by.count(), "", &by, &meter);
     println!("  show / bare route = {:.2}", shown.rate() / bare.rate());
     println!("  create / synced write = {:.2}", created.rate() / synced);
     events_in(&server).await;
-    streams::measure(&server.agents, server.address, || server.rss_mib()).await;
+    streams::measure(&server).await;
     soaked(&server, soak).await;
+}
+
+/// A token that a person made: it is looked up with every request.
+async fn made_token(server: &Server) -> String {
+    let body = br#"{"name":"bench","scope":"viewer"}"#;
+    let request = Request::new("POST /api/v1/tokens", TOKEN, "", body);
+    let (status, answer) = Connection::open(server.address).await.ask(&request).await;
+    assert_eq!(status, 201, "{}", String::from_utf8_lossy(&answer));
+    let made: Value = serde_json::from_slice(&answer).expect("JSON");
+    text(&made, "token").to_owned()
 }
 
 /// Synced appends of one page, one after the other, in a second.
@@ -202,13 +233,14 @@ async fn events_in(server: &Server) {
             tally
         })
     });
-    let began = Instant::now();
+    let (began, meter) = (Instant::now(), server.meter());
     let mut all = Tally::default();
     for client in clients.collect::<Vec<_>>() {
         all.add(client.await.expect("a client"));
     }
-    let rate = (all.count() as u64 * BATCH) as f64 / began.elapsed().as_secs_f64();
-    figure("events in, by 1,000", rate, "events/s", "≥ 100,000", &all);
+    let count = all.count() * BATCH as usize;
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    figure("events in, by 1,000", rate, count, "≥ 100,000", &all, &meter);
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::load::{Connection, Request, Tally};
 use crate::node::{TOKEN, head};
-use crate::text;
+use crate::{Server, text};
 
 /// Streams that wait for something else, and streams to which every event goes.
 const IDLE: usize = 5_000;
@@ -29,16 +29,16 @@ async fn open(address: SocketAddr, query: &str) -> TcpStream {
     stream
 }
 
-pub(crate) async fn measure(agents: &[Value], address: SocketAddr, rss: impl Fn() -> f64) {
+pub(crate) async fn measure(server: &Server) {
     crate::heading("streams");
-    let before = rss();
-    let (talker, other) = (&agents[0], &agents[1]);
+    let (address, before) = (server.address, server.rss_mib());
+    let (talker, other) = (&server.agents[0], &server.agents[1]);
     let mut idle = Vec::with_capacity(IDLE);
     let of_other = format!("?task={}", text(other, "task"));
     for _ in 0..IDLE {
         idle.push(open(address, &of_other).await);
     }
-    let open_now = rss();
+    let open_now = server.rss_mib();
     println!(
         "  {IDLE} idle streams: {:.0} MiB, {:.1} KiB each",
         open_now - before,
@@ -51,6 +51,7 @@ pub(crate) async fn measure(agents: &[Value], address: SocketAddr, rss: impl Fn(
         listeners.spawn(listen(stream, arrived.clone()));
     }
     drop(arrived);
+    let meter = server.meter();
     let sent = tell(talker, address).await;
     let mut tally = Tally::default();
     while tally.count() < ACTIVE * EVENTS {
@@ -66,7 +67,9 @@ pub(crate) async fn measure(agents: &[Value], address: SocketAddr, rss: impl Fn(
         tally.count(),
         ACTIVE * EVENTS
     );
-    println!("  from before the request is sent, with {IDLE} idle streams beside them");
+    let (of_server, of_client) = meter.micros_each(tally.count());
+    println!("  from before the request is sent, with {IDLE} idle streams beside them;");
+    println!("  {of_server:.1} + {of_client:.1} µs of a processor for each that arrived");
     drop(idle);
 }
 

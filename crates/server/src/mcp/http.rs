@@ -39,6 +39,7 @@ pub(crate) fn routes<S: Service>(table: &mut Table<S>) {
     let says = "Speaks MCP (streamable HTTP): the tools of people's assistants and of agents.";
     table
         .post("/mcp", VIEWER.attempt(Reach::Handled), says, answer::<S>)
+        .repeatable()
         .answers_bytes(200, Some("text/event-stream"));
 }
 

@@ -23,6 +23,7 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
     let says = "Takes a heartbeat of an agent. The sandbox may be named `self`.";
     table
         .post("/api/v1/sandboxes/{id}/heartbeat", AGENT, says, heartbeat::<S>)
+        .repeatable()
         .body::<Heartbeat>()
         .answers::<HeartbeatTaken>(200);
 }

@@ -21,6 +21,7 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
                 answer was handed over.";
     table
         .post("/api/v1/attempt/questions", AGENT, says, ask::<S>)
+        .repeatable()
         .body::<NewQuestion>()
         .answers::<Asking>(200);
     let says = "How a question of the attempt stands.";
@@ -30,15 +31,17 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
         .answers::<Asking>(200);
     let says = "The agent has the answer.";
     let path = "/api/v1/attempt/questions/{question}/handed-over";
-    table.post(path, AGENT, says, handed_over::<S>).answers_bytes(204, None);
+    table.post(path, AGENT, says, handed_over::<S>).repeatable().answers_bytes(204, None);
     let says = "Tells how far the agent is.";
     table
         .post("/api/v1/attempt/progress", AGENT, says, progress::<S>)
+        .repeatable()
         .body::<Progress>()
         .answers_bytes(204, None);
     let says = "Tells what came of the agent's work; what was told last counts.";
     table
         .post("/api/v1/attempt/result", AGENT, says, result::<S>)
+        .repeatable()
         .body::<Submission>()
         .answers_bytes(204, None);
 }

@@ -10,7 +10,7 @@ use belay_api::{Code, Listen, Principal};
 use super::Answered;
 use crate::answer::Failed;
 use crate::gate::Revocable;
-use crate::live::{self, Listener, Live, Slot, Wanted, names};
+use crate::live::{self, Listener, Live, STREAM, Slot, WEBSOCKET, Wanted, names};
 use crate::read::{Asked, Caller};
 use crate::service::Service;
 use crate::table::{Reach, Table, VIEWER};
@@ -20,11 +20,11 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
     let says = "Tells what happens, while it happens, as server-sent events. `Last-Event-ID` \
                 counts more than `after`.";
     table
-        .get("/api/v1/events/stream", rule, says, sse::<S>)
+        .get(STREAM, rule, says, sse::<S>)
         .query::<Listen>()
         .answers_bytes(200, Some("text/event-stream"));
     let says = "The same over a WebSocket, as JSON messages.";
-    table.get("/api/v1/events/ws", rule, says, ws::<S>).query::<Listen>().answers_bytes(101, None);
+    table.get(WEBSOCKET, rule, says, ws::<S>).query::<Listen>().answers_bytes(101, None);
 }
 
 async fn listener<S: Service>(

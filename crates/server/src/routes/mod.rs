@@ -9,9 +9,12 @@ mod reading;
 mod sandboxes;
 mod short;
 mod tasks;
+mod tickets;
 mod tokens;
 mod verbs;
 mod watch;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Extension;
@@ -20,6 +23,8 @@ use axum::response::Response;
 use belay_api::{Code, Principal};
 
 use crate::answer::Failed;
+use crate::bounds::Bounds;
+use crate::figures::Figures;
 use crate::gate::needs_token;
 use crate::service::Service;
 use crate::table::{Entry, Table};
@@ -35,6 +40,7 @@ pub(crate) fn table<S: Service>() -> Table<S> {
     verbs::routes(&mut table);
     reading::routes(&mut table);
     live::routes(&mut table);
+    tickets::routes(&mut table);
     agents::routes(&mut table);
     attempt::routes(&mut table);
     crate::mcp::routes(&mut table);
@@ -51,9 +57,10 @@ pub fn entries<S: Service>() -> Vec<Entry> {
     table::<S>().routes().iter().map(|route| route.entry.clone()).collect()
 }
 
-/// The router of every route.
-pub(crate) fn router<S: Service>(service: S) -> Router {
-    table().router(service).fallback(no_route).method_not_allowed_fallback(no_method)
+/// The router of every route, and what is counted of them.
+pub(crate) fn router<S: Service>(service: S, bounds: Bounds) -> (Router, Arc<Figures>) {
+    let (routes, figures) = table().router(service, bounds);
+    (routes.fallback(no_route).method_not_allowed_fallback(no_method), figures)
 }
 
 async fn no_route(uri: Uri, principal: Option<Extension<Principal>>) -> Failed {

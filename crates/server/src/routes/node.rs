@@ -46,7 +46,7 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
         .post("/api/v1/backup", ADMIN, "Backs the database up, to a new path.", backup::<S>)
         .body::<NewBackup>()
         .answers::<Backup>(200)
-        .lasts(Some(BACKUP_LIMIT));
+        .lasts(BACKUP_LIMIT);
 }
 
 /// How the server is; to whoever has no token, in a word.
@@ -106,12 +106,12 @@ async fn script() -> Response {
 
 async fn backup<S: Service>(
     State(service): State<S>,
-    _: Caller,
+    caller: Caller,
     Body(NewBackup { path }): Body<NewBackup>,
 ) -> Answered {
     if !path.starts_with('/') {
         let detail = "a backup needs an absolute path on the server's machine";
         return Err(Failed::new(Code::BadRequest, detail));
     }
-    json(&service.backup(path).await?)
+    json(&service.backup(caller.ask, path).await?)
 }

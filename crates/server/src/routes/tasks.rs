@@ -21,6 +21,7 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
     table
         .post("/api/v1/tasks", maker, "Makes a task.", create::<S>)
         .body::<NewTask>()
+        .needs_either("prompt", "command")
         .answers::<TaskView>(201);
     let family = VIEWER.attempt(Reach::Family);
     table.get("/api/v1/tasks/{id}", family, "Shows a task.", show::<S>).answers::<TaskView>(200);

@@ -6,14 +6,14 @@ use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use belay_api::{
-    AlertList, Code, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed, WebhookList,
-    WebhookView,
+    AlertList, Code, EditWebhook, LetterPage, ListLetters, MadeWebhook, NewWebhook, Replayed,
+    WebhookList, WebhookView,
 };
 
 use super::Answered;
 use crate::answer::{Failed, bytes, json};
 use crate::figures::Figures;
-use crate::read::{Asked, Body, Id};
+use crate::read::{Asked, Body, Caller, Id};
 use crate::service::Service;
 use crate::table::{ADMIN, Table, VIEWER};
 
@@ -28,6 +28,10 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
         .answers::<MadeWebhook>(201);
     table
         .get("/api/v1/webhooks/{id}", ADMIN, "Shows a webhook.", show::<S>)
+        .answers::<WebhookView>(200);
+    table
+        .patch("/api/v1/webhooks/{id}", ADMIN, "Changes or pauses a webhook.", edit::<S>)
+        .body::<EditWebhook>()
         .answers::<WebhookView>(200);
     table
         .delete("/api/v1/webhooks/{id}", ADMIN, "Removes a webhook and its letters.", remove::<S>)
@@ -72,8 +76,12 @@ async fn list<S: Service>(State(service): State<S>) -> Answered {
     json(&service.webhooks().await?)
 }
 
-async fn make<S: Service>(State(service): State<S>, Body(new): Body<NewWebhook>) -> Answered {
-    let mut response = json(&service.make_webhook(new).await?)?;
+async fn make<S: Service>(
+    State(service): State<S>,
+    caller: Caller,
+    Body(new): Body<NewWebhook>,
+) -> Answered {
+    let mut response = json(&service.make_webhook(caller.ask, new).await?)?;
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
 }
@@ -82,13 +90,22 @@ async fn show<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
     json(&service.webhook(&id).await?)
 }
 
-async fn remove<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
-    service.remove_webhook(&id).await?;
+async fn edit<S: Service>(
+    State(service): State<S>,
+    Id(id): Id,
+    caller: Caller,
+    Body(edit): Body<EditWebhook>,
+) -> Answered {
+    json(&service.edit_webhook(caller.ask, &id, edit).await?)
+}
+
+async fn remove<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
+    service.remove_webhook(caller.ask, &id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn test<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
-    json(&service.test_webhook(&id).await?)
+async fn test<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
+    json(&service.test_webhook(caller.ask, &id).await?)
 }
 
 async fn letters<S: Service>(
@@ -99,18 +116,19 @@ async fn letters<S: Service>(
     json(&service.letters(&id, asked).await?)
 }
 
-async fn replay_all<S: Service>(State(service): State<S>, Id(id): Id) -> Answered {
-    json(&service.replay(&id, None).await?)
+async fn replay_all<S: Service>(State(service): State<S>, Id(id): Id, caller: Caller) -> Answered {
+    json(&service.replay(caller.ask, &id, None).await?)
 }
 
 async fn replay_one<S: Service>(
     State(service): State<S>,
     Path((id, number)): Path<(String, String)>,
+    caller: Caller,
 ) -> Answered {
     let number = number.parse().map_err(|_| {
         Failed::new(Code::BadRequest, "a letter is named by the number of its event")
     })?;
-    json(&service.replay(&id, Some(number)).await?)
+    json(&service.replay(caller.ask, &id, Some(number)).await?)
 }
 
 async fn alerts<S: Service>(State(service): State<S>) -> Answered {

@@ -31,6 +31,8 @@ type Answered<T> = Result<T, Problem>;
 pub(crate) const TASK: TaskId = TaskId::from_bits(0x0123_4567_89ab_cdef_0123);
 /// The id of the only question.
 pub(crate) const QUESTION: QuestionId = QuestionId::from_bits(5);
+/// The attempt whose diff never comes.
+pub(crate) const SLOW: u32 = 14;
 /// A state of a task whose agent runs.
 pub(crate) const RUNNING: State = State::Running { attempt: AttemptNumber(1), plan: Plan::Fresh };
 /// A state of a task that waits for an answer.
@@ -437,6 +439,9 @@ impl Service for Fake {
 
     async fn diff(&self, _: TaskId, attempt: Option<u32>) -> Answered<Vec<u8>> {
         assert_ne!(attempt, Some(13), "a fault of the service itself");
+        if attempt == Some(SLOW) {
+            std::future::pending::<()>().await;
+        }
         Ok(b"--- a\n+++ b\n".to_vec())
     }
 
@@ -482,7 +487,9 @@ impl Service for Fake {
         Ok(Ready { status: "ready".into() })
     }
 
-    async fn backup(&self, path: String) -> Answered<Backup> {
+    async fn backup(&self, ask: Ask, path: String) -> Answered<Backup> {
+        let key = ask.key.as_deref().unwrap_or("nothing");
+        self.with(|script| script.calls.push(format!("backup {path} with {key}")));
         Ok(Backup { path, bytes: 42 })
     }
 }

@@ -154,6 +154,16 @@ pub(crate) async fn ask(
     ask_once(address, line, token, None, body).await
 }
 
+/// The status that a request without a token is answered with.
+pub(crate) async fn ask_without_token(address: SocketAddr, line: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    whole(&answer).expect("an answer").0
+}
+
 /// The same, known again by its key.
 pub(crate) async fn ask_once(
     address: SocketAddr,

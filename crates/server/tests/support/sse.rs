@@ -42,10 +42,20 @@ impl Sse {
         query: &str,
         last: Option<&str>,
     ) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(address).await?;
         let last = last.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
         let line = format!("GET /api/v1/events/stream{query}");
-        stream.write_all(format!("{}{last}\r\n", head(&line, token)).as_bytes()).await?;
+        Self::ask(address, &format!("{}{last}\r\n", head(&line, token))).await
+    }
+
+    /// The same as a page does it, which can say no header.
+    pub(crate) async fn open_as_page(address: SocketAddr, ticket: &str) -> io::Result<Self> {
+        let line = format!("GET /api/v1/events/stream?ticket={ticket} HTTP/1.1");
+        Self::ask(address, &format!("{line}\r\nHost: localhost\r\n\r\n")).await
+    }
+
+    async fn ask(address: SocketAddr, head: &str) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(head.as_bytes()).await?;
         let mut stream = BufReader::new(stream);
         let mut status = String::new();
         stream.read_line(&mut status).await?;

@@ -8,7 +8,7 @@ use belay_kernel::attempt::Phase;
 use belay_kernel::publish::Publish;
 use belay_kernel::sandbox::Status;
 use belay_kernel::status::Group;
-use belay_kernel::task::{Blocked, Reason, State};
+use belay_kernel::task::{Blocked, Failure, Reason, State};
 use belay_kernel::termination::Step;
 use belay_kernel::{Limits, Money, Retry, SandboxId, SessionId, TaskId, Timestamp};
 use belay_store::Store;
@@ -148,9 +148,21 @@ impl Oracle {
                     self.sim.violate(1, format!("{} is {done} before its {below}", short(id)));
                 }
             }
+            State::Failed(Failure::Subtask { by, .. }) => self.check_failed_below(id, by, tasks),
             _ => {}
         }
         self.count_starts(before, row);
+    }
+
+    /// A task fails for one of its subtasks only while that has failed, and nobody else works for it.
+    fn check_failed_below(&self, id: TaskId, by: TaskId, tasks: &[TaskRow]) {
+        let below = |row: &&TaskRow| row.task.parent == Some(id) && !row.disregarded;
+        let active = |row: &TaskRow| !row.task.state.group().is_at_rest();
+        if let Some(active) = tasks.iter().filter(below).find(|row| active(row)) {
+            let (by, active) = (short(by), short(active.task.id));
+            let what = format!("{} failed for {by} while its {active} is not over", short(id));
+            self.sim.violate(1, what);
+        }
     }
 
     /// Ends before an agent could start have a cap of their own.
@@ -260,7 +272,6 @@ impl Oracle {
     pub(super) fn check_words(&self) {
         self.check_questions();
         self.check_ledgers();
-        self.check_answers();
     }
 
     /// An open question is what its task waits for, unless the task is over.
@@ -304,14 +315,7 @@ impl Oracle {
     }
 
     /// An agent is told the answer to what it asks once.
-    fn check_answers(&self) {
-        for machine in self.machines() {
-            let inside = machine.inside();
-            inside.boxes.values().for_each(|sandbox| self.check_answered(sandbox));
-        }
-    }
-
-    fn check_answered(&self, sandbox: &Sandbox) {
+    pub(crate) fn check_answered(&self, sandbox: &Sandbox) {
         let told = String::from_utf8_lossy(&sandbox.stdin);
         let mut ids: Vec<&str> = told
             .match_indices("\"request_id\":\"")

@@ -111,6 +111,20 @@ impl Oracle {
         !jumped && ends.is_some_and(|ends| ends < i64::try_from(now).unwrap_or(i64::MAX))
     }
 
+    /// No shim holds its lease for longer than was committed: without another renewal everything in
+    /// its sandbox is dead when the lease is over.
+    pub(super) fn check_shim(&self, row: &AttemptRow, lives_until_ms: u64) {
+        let (name, now) = ((row.task, row.attempt.number), self.sim.ms());
+        let length = self.lease_length(row).as_millis();
+        let seen = &self.ledger().evidence;
+        let jumped = seen.jumped_ms.is_some_and(|at| now <= at + length);
+        let ends = seen.leases.get(&name).and_then(|(_, ends_ms)| u64::try_from(*ends_ms).ok());
+        if let Some(ends) = ends.filter(|ends| !jumped && *ends < lives_until_ms) {
+            let (name, late) = (format!("{} #{}", short(name.0), name.1), lives_until_ms - ends);
+            self.sim.violate(3, format!("{name} would live for {late} ms after its lease"));
+        }
+    }
+
     /// An attempt that is condemned: by a clock that may have passed, or not.
     pub(super) fn check_evidence(&self, ledger: &mut Ledger, row: &AttemptRow) {
         let (name, now) = ((row.task, row.attempt.number), self.sim.ms());

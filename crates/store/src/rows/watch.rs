@@ -97,6 +97,8 @@ record! {
         owner: Option<NodeId>,
         /// When it was made.
         created_at: Timestamp,
+        /// Since when it is told nothing, if somebody paused it.
+        paused_at: Option<Timestamp>,
     }
 }
 

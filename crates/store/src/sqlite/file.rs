@@ -5,6 +5,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::installation_of;
@@ -52,6 +53,13 @@ impl DirectoryLock {
     }
 }
 
+/// Lets statements stay prepared. Else SQLite looks at the values that are bound, a `LIMIT` among
+/// them, for a better plan, and for that prepares a statement anew whenever they are bound again:
+/// that was most of what a small read cost.
+fn keep_prepared(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
 /// A connection that writes.
 pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
     let connection = Connection::open(path).map_err(|error| damaged(path, error))?;
@@ -63,6 +71,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
         PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF;";
     connection.execute_batch(settings).map_err(|error| damaged(path, error))?;
     connection.set_prepared_statement_cache_capacity(256);
+    keep_prepared(&connection)?;
     Ok(connection)
 }
 
@@ -73,6 +82,7 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, OpenError> {
     connection.busy_timeout(Duration::from_secs(10))?;
     connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA cell_size_check = ON;")?;
     connection.set_prepared_statement_cache_capacity(128);
+    keep_prepared(&connection)?;
     Ok(connection)
 }
 

@@ -30,6 +30,7 @@ fn webhook(shape: Shape) -> WebhookRow {
         seen: 7,
         owner: Some(NodeId::from_bits(3)),
         created_at: at(9),
+        paused_at: Some(at(11)),
     }
 }
 
