@@ -126,6 +126,11 @@ impl Net {
         nodes[number].clone().filter(|_| !self.is_cut(speaker, number))
     }
 
+    /// Whoever watches, as long as the world is there.
+    pub(crate) fn oracle(&self) -> Option<Arc<Oracle>> {
+        self.oracle.get().and_then(Weak::upgrade)
+    }
+
     /// Whether nothing is left to be said for this attempt.
     pub(crate) fn is_over(&self, who: Who) -> bool {
         self.oracle
@@ -227,8 +232,8 @@ impl SimPort {
 impl SimPort {
     /// Looks whether what was answered is so.
     fn holds(&self, look: impl FnOnce(&Oracle)) {
-        if let Some(oracle) = self.net.oracle.get() {
-            look(oracle);
+        if let Some(oracle) = self.net.oracle() {
+            look(&oracle);
         }
     }
 }
