@@ -23,6 +23,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", run: clippy },
     Step { name: "tests", run: tests },
     Step { name: "planted bugs", run: worlds::planted_bugs },
+    Step { name: "fresh worlds", run: worlds::fresh_worlds },
     Step { name: "doctests", run: |w| passes(&mut w.cargo(&["test", "--workspace", "--doc"])) },
     Step { name: "documentation", run: documentation },
     Step { name: "the API as described", run: api::run },

@@ -94,7 +94,11 @@ impl<S: Store> Control<S> {
             let (reach, switches) = (self.reach(look), &self.settings().switches);
             match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
                 Due::Passed(reading) => match self.doubted_until(&reading, look.now) {
-                    Some(until) => return self.rearm(look, Some(until.min(lease_end))).await,
+                    // Another node may have been there for longer.
+                    Some(until) => {
+                        let soon = look.now.after(self.passed_on(1));
+                        return self.rearm(look, Some(until.min(soon).min(lease_end))).await;
+                    }
                     None => reading,
                 },
                 // The runner may speak to another node, which has heard: that one is to judge.
@@ -237,7 +241,8 @@ impl<S: Store> Control<S> {
         if let Some(until) = first.and_then(|reading| self.doubted_until(reading, look.now))
             && verdict.ruling.cause().is_some()
         {
-            self.store().rearm(key, stored.revision, Some(until)).await?;
+            let soon = look.now.after(self.passed_on(1));
+            self.store().rearm(key, stored.revision, Some(until.min(soon))).await?;
             return Ok(Put::Done);
         }
         let moved = sandbox::Event::from_ruling(verdict.ruling)

@@ -139,6 +139,7 @@ struct Inner<S> {
 impl<S: Store> Control<S> {
     /// A control plane over a store. Its sweeps begin with [`Control::tend`].
     pub async fn open(parts: Parts<S>) -> Result<Self, Failure> {
+        let asked = tokio::time::Instant::now();
         #[expect(clippy::disallowed_methods, reason = "the first reading is compared with none")]
         let started_at = parts.store.now().await?;
         let inner = Inner {
@@ -153,7 +154,7 @@ impl<S: Store> Control<S> {
             courier: parts.courier,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
-            watch: clock::Watch::default(),
+            watch: clock::Watch::begun(asked, started_at),
             heard: Mutex::default(),
             mailboxes: Mailboxes::default(),
             effects: Notify::new(),

@@ -53,7 +53,7 @@ impl<S: Store> Control<S> {
                 Err(refused) => tracing::warn!(?refused, "effects could not be performed"),
             }
             let hinted = self.inner.effects.notified();
-            let _ = tokio::time::timeout(Duration::from_secs(1), hinted).await;
+            let _ = tokio::time::timeout(self.unevenly(Span::from_secs(1)), hinted).await;
         }
     }
 
@@ -84,6 +84,14 @@ impl<S: Store> Control<S> {
         }
         self.store().settle_effects(settled).await?;
         Ok(effects.len())
+    }
+
+    /// This long, or up to a third less: nodes that look in step would always do so in the same
+    /// order, and the first would take everything, also what only another can do.
+    pub(crate) fn unevenly(&self, span: Span) -> Duration {
+        let drawn = u64::try_from(self.inner.chance.draw() & 0xFFFF).unwrap_or(0);
+        let less = span.as_millis() / 3 * drawn / 0xFFFF;
+        Duration::from_millis(span.as_millis() - less)
     }
 
     /// After how long what this node cannot do is tried again, by it or another one. Drawn, so that

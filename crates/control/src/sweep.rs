@@ -125,7 +125,7 @@ impl<S: Store> Control<S> {
                 Ok(_) => {}
                 Err(refused) => tracing::warn!(?refused, "the sweep failed"),
             }
-            tokio::time::sleep(duration(self.settings().limits.due_sweep)).await;
+            tokio::time::sleep(self.unevenly(self.settings().limits.due_sweep)).await;
         }
     }
 

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belay_api::port::{
-    Assignment, Beat, ClaimRequest, Duty, Ending, Found, Hello, Left, Port, Report, Start, Stepped,
+    Assignment, Beat, ClaimRequest, Duty, Ending, Found, Hello, Left, Port, Pulse, Report, Start,
+    Stepped,
 };
 use belay_api::{NewTask, Stopping};
 use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Went};
-use belay_kernel::{Cause, InstallationId, RunnerId, Span, TaskId, Timestamp};
+use belay_kernel::{Cause, HeartbeatStatus, InstallationId, RunnerId, Span, TaskId, Timestamp};
 use belay_store::Memory;
 use support::parts;
 
@@ -119,6 +120,65 @@ fn a_clock_that_is_set_ahead_ends_no_lease_and_makes_nobody_silent() {
         assert_eq!(world.state(id).await, "RUNNING started", "its lease lasts half a minute more");
         world.pass(Span::from_secs(60)).await;
         assert_eq!(world.state(id).await, "QUEUED retrying", "and then it is over");
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_before_a_node_begins_to_look_is_known_to_have_jumped() {
+    test(async {
+        let mut world = World::new().await;
+        let (id, _) = world.run().await;
+        world.pass(Span::from_secs(20)).await;
+        world.control = node(&world.store, 1_000).await;
+        world.set_ahead(Span::from_mins(90));
+        world.pass(Span::from_secs(30)).await;
+        assert_eq!(world.state(id).await, "RUNNING started", "its lease is not over");
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_while_no_node_is_there_makes_nobody_silent() {
+    test(async {
+        let mut world = World::new().await;
+        let (id, run) = world.run().await;
+        world.pass(Span::from_secs(20)).await;
+        world.set_ahead(Span::from_mins(90));
+        world.control = node(&world.store, 1_000).await;
+        let pulse = Pulse { who: run.who, status: HeartbeatStatus::Running, told: true };
+        for _ in 0..10 {
+            let beat = Beat { runner: HERE, attempts: vec![pulse] };
+            world.control.beat(beat).await.unwrap();
+            assert_eq!(world.state(id).await, "RUNNING started");
+            world.pass(Span::from_secs(50)).await;
+        }
+        world.pass(Span::from_mins(3)).await;
+        assert_ne!(world.state(id).await, "RUNNING started", "and then it is silent indeed");
+    });
+}
+
+#[test]
+fn a_runner_is_told_what_is_its_to_do_however_nodes_look_in_step() {
+    test(async {
+        let world = World::new().await;
+        let (id, run) = world.run().await;
+        let other = node(&world.store, 1_000).await;
+        // The other node looks first, and the runner listens to this one.
+        let nodes = [other.clone(), world.control.clone()];
+        let tending = nodes.map(|node| tokio::spawn(async move { node.tend().await }));
+        other.stop("ada", id, Duration::ZERO).await.unwrap();
+        let listening = async {
+            loop {
+                let duties = world.control.duties(HERE, Span::from_secs(1)).await.unwrap();
+                let ends = |duty: &Duty| matches!(duty, Duty::End(of) if of.who == run.who);
+                if duties.iter().any(ends) {
+                    return;
+                }
+                world.set_ahead(Span::from_secs(1));
+            }
+        };
+        let told = tokio::time::timeout(Duration::from_secs(120), listening).await;
+        tending.iter().for_each(tokio::task::JoinHandle::abort);
+        assert!(told.is_ok(), "nobody told the runner");
     });
 }
 

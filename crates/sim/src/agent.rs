@@ -368,7 +368,7 @@ pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
 
 /// Works on, and says so, until the attempt's deadline is near or just over.
 async fn work_to_the_limit(machine: &Arc<Machine>, id: SandboxId, who: Who, ms: i64) {
-    let deadline = machine.net.oracle.get().and_then(|oracle| oracle.deadline(who));
+    let deadline = machine.net.oracle().and_then(|oracle| oracle.deadline(who));
     let Some(deadline) = deadline else { return };
     loop {
         let left = deadline.as_millis() + ms - machine.sim.now().as_millis();

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use belay_api::port::{
@@ -79,7 +79,7 @@ pub(crate) struct Net {
     /// Until when somebody is cut off from a node.
     cuts: Mutex<BTreeMap<(Speaker, usize), u64>>,
     /// Set once, when the world is put together.
-    pub(crate) oracle: OnceLock<Arc<Oracle>>,
+    pub(crate) oracle: OnceLock<Weak<Oracle>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -126,9 +126,17 @@ impl Net {
         nodes[number].clone().filter(|_| !self.is_cut(speaker, number))
     }
 
+    /// Whoever watches, as long as the world is there.
+    pub(crate) fn oracle(&self) -> Option<Arc<Oracle>> {
+        self.oracle.get().and_then(Weak::upgrade)
+    }
+
     /// Whether nothing is left to be said for this attempt.
     pub(crate) fn is_over(&self, who: Who) -> bool {
-        self.oracle.get().is_some_and(|oracle| oracle.is_over((who.task, who.attempt)))
+        self.oracle
+            .get()
+            .and_then(Weak::upgrade)
+            .is_some_and(|oracle| oracle.is_over((who.task, who.attempt)))
     }
 
     /// Says something to the node; nothing, if no answer comes.
@@ -224,8 +232,8 @@ impl SimPort {
 impl SimPort {
     /// Looks whether what was answered is so.
     fn holds(&self, look: impl FnOnce(&Oracle)) {
-        if let Some(oracle) = self.net.oracle.get() {
-            look(oracle);
+        if let Some(oracle) = self.net.oracle() {
+            look(&oracle);
         }
     }
 }

@@ -66,10 +66,38 @@ struct Ledger {
     stuck: BTreeMap<TaskId, u64>,
 }
 
+/// Rows as they were when they were last read, and how often they had changed by then.
+struct Read<R>(Mutex<Option<(u64, Arc<[R]>)>>);
+
+impl<R: Record> Read<R> {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The rows as they are. They are asked for after every commit, and most of those change others.
+    fn rows(&self, memory: &Memory) -> Arc<[R]> {
+        let changes = memory.changes::<R>();
+        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, rows)) = read.as_ref().filter(|(known, _)| *known == changes) {
+            return Arc::clone(rows);
+        }
+        let rows: Arc<[R]> = rows(memory).into();
+        *read = Some((changes, Arc::clone(&rows)));
+        rows
+    }
+}
+
+fn rows<R: Record>(memory: &Memory) -> Vec<R> {
+    let page = at_once(memory.list(Query::<R>::first(MAX_BATCH))).and_then(Result::ok);
+    page.map(|page| page.rows.into_iter().map(|stored| stored.row).collect()).unwrap_or_default()
+}
+
 /// The oracle.
 pub(crate) struct Oracle {
     pub(crate) sim: Arc<Sim>,
     memory: Memory,
+    tasks: Read<TaskRow>,
+    attempts: Read<AttemptRow>,
     ledger: Mutex<Ledger>,
     /// Set once, when the world is put together.
     pub(crate) machines: OnceLock<Vec<Arc<Machine>>>,
@@ -90,7 +118,14 @@ pub(crate) fn short(id: impl std::fmt::Display) -> String {
 
 impl Oracle {
     pub(crate) fn new(sim: Arc<Sim>, memory: Memory) -> Self {
-        Self { sim, memory, ledger: Mutex::default(), machines: OnceLock::new() }
+        Self {
+            sim,
+            memory,
+            tasks: Read::new(),
+            attempts: Read::new(),
+            ledger: Mutex::default(),
+            machines: OnceLock::new(),
+        }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -112,18 +147,21 @@ impl Oracle {
         self.machines().iter().find_map(of).unwrap_or_default()
     }
 
+    fn printed_length(&self, name: Name) -> u64 {
+        let of = |machine: &Arc<Machine>| machine.inside().printed.get(&name).map(Vec::len);
+        self.machines().iter().find_map(of).unwrap_or_default() as u64
+    }
+
     fn rows<R: Record>(&self) -> Vec<R> {
-        let page = at_once(self.memory.list(Query::<R>::first(MAX_BATCH))).and_then(Result::ok);
-        page.map(|page| page.rows.into_iter().map(|stored| stored.row).collect())
-            .unwrap_or_default()
+        rows(&self.memory)
     }
 
-    pub(crate) fn tasks(&self) -> Vec<TaskRow> {
-        self.rows()
+    pub(crate) fn tasks(&self) -> Arc<[TaskRow]> {
+        self.tasks.rows(&self.memory)
     }
 
-    fn attempts(&self) -> Vec<AttemptRow> {
-        self.rows()
+    fn attempts(&self) -> Arc<[AttemptRow]> {
+        self.attempts.rows(&self.memory)
     }
 
     /// When an attempt's time is over.
@@ -173,10 +211,10 @@ impl Oracle {
     pub(crate) fn after_change(&self) {
         let (tasks, attempts) = (self.tasks(), self.attempts());
         let mut ledger = self.ledger();
-        for task in &tasks {
+        for task in tasks.iter() {
             self.check_task(&mut ledger, task);
         }
-        for attempt in &attempts {
+        for attempt in attempts.iter() {
             self.check_evidence(&mut ledger, attempt);
             self.check_attempt(&mut ledger, attempt);
         }
@@ -435,7 +473,7 @@ impl Oracle {
     /// shows in no row: so it is wrong only if it stays so.
     async fn check_paths(&self, observer: &Control<Memory>, up_ms: u64) {
         let now = self.sim.ms();
-        for task in self.tasks() {
+        for task in self.tasks().iter() {
             let (id, state) = (task.task.id, task.task.state);
             let why = match state.group() {
                 Group::Final => None,

@@ -168,7 +168,7 @@ impl Person {
 
     /// Does what waits for a person, so that nothing else is left to do.
     pub(crate) async fn attend(&self) {
-        for row in self.oracle.tasks() {
+        for row in self.oracle.tasks().iter() {
             let id = row.task.id;
             match row.task.state {
                 State::Pending { .. } => self.run(id).await,

@@ -298,7 +298,7 @@ impl Provider for SimProvider {
             }
             sandbox.stdin.extend_from_slice(fresh);
             sandbox.stdin_closed |= more == More::Ends;
-            if let Some(oracle) = self.0.net.oracle.get() {
+            if let Some(oracle) = self.0.net.oracle() {
                 oracle.check_answered(sandbox);
             }
             sandbox.touch();

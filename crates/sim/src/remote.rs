@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use belay_kernel::publish::{CommitId, Push, Remote as Shows};
@@ -44,8 +44,9 @@ pub(crate) struct Remote {
     /// Until when it answers nobody.
     out_until: AtomicU64,
     inside: Mutex<Inside>,
-    /// Set once, when the world is put together.
-    pub(crate) oracle: OnceLock<Arc<Oracle>>,
+    /// Set once, when the world is put together. It watches the machines, which hold this: so this
+    /// does not hold it.
+    pub(crate) oracle: OnceLock<Weak<Oracle>>,
 }
 
 fn commit(of: u64, number: u64) -> CommitId {
@@ -101,6 +102,10 @@ impl Remote {
     pub(crate) fn new(sim: Arc<Sim>) -> Self {
         let (inside, oracle) = (Mutex::default(), OnceLock::new());
         Self { sim, out_until: AtomicU64::new(0), inside, oracle }
+    }
+
+    fn oracle(&self) -> Option<Arc<Oracle>> {
+        self.oracle.get().and_then(Weak::upgrade)
     }
 
     /// It answers nobody for a while.
@@ -164,7 +169,7 @@ impl Remote {
             "remote  {branch} is {short}{}",
             if is_fence { " (fence)" } else { "" }
         ));
-        if let Some(oracle) = self.oracle.get().filter(|_| !is_fence) {
+        if let Some(oracle) = self.oracle().filter(|_| !is_fence) {
             oracle.landed(branch, Push { commit: next, expected });
         }
         Said::Landed
@@ -256,7 +261,7 @@ impl Workspace for SimWorkspace {
             self.remote.sim.wait(1_000, 60_000).await;
         }
         let tree = self.remote.make(self.machine, want)?;
-        if let Some(oracle) = self.remote.oracle.get() {
+        if let Some(oracle) = self.remote.oracle() {
             let tip = self.remote.inside().save(self.machine, &tree);
             oracle.prepared(&self.remote, tree.session, tip);
         }
@@ -285,7 +290,7 @@ impl Workspace for SimWorkspace {
     ) -> Result<Kept, TreeError> {
         self.begin().await;
         self.remote.unreachable()?;
-        if let Some(oracle) = self.remote.oracle.get() {
+        if let Some(oracle) = self.remote.oracle() {
             oracle.kept(self.machine, tree.session, task, attempt);
         }
         let made = {
@@ -318,7 +323,7 @@ impl Workspace for SimWorkspace {
 
     async fn push(&self, tree: &Tree, push: Push, within: Span) -> Result<Said, TreeError> {
         self.begin().await;
-        if let Some(oracle) = self.remote.oracle.get() {
+        if let Some(oracle) = self.remote.oracle() {
             oracle.pushing(push);
         }
         let said =

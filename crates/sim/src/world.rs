@@ -111,8 +111,8 @@ impl World {
         let runners = runners(&sim, &remote, &net);
         let machines = runners.iter().map(|place| Arc::clone(&place.machine)).collect();
         let _ = oracle.machines.set(machines);
-        let _ = remote.oracle.set(Arc::clone(&oracle));
-        let _ = net.oracle.set(Arc::clone(&oracle));
+        let _ = remote.oracle.set(Arc::downgrade(&oracle));
+        let _ = net.oracle.set(Arc::downgrade(&oracle));
         let blobs = Blobs::in_memory(BlobLimits::default());
         let vault = Arc::new(MemoryVault::default());
         let observer = Control::open(Parts {
@@ -181,7 +181,6 @@ impl World {
         let node = Arc::new(Node::new(control.clone()));
         node.spawn(async move { control.tend().await });
         self.net.set(number, Some(node));
-        self.oracle.node_started();
         self.sim.note(format_args!("node {number} is up"));
     }
 

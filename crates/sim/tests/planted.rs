@@ -1,6 +1,6 @@
 //! Bugs that are put in on purpose: each is found, and by the invariant that it breaks.
 
-use belay_sim::{Options, Planted, run};
+use belay_sim::{Less, Options, Planted, run, shrink};
 
 /// Within how many worlds a planted bug must be found.
 const WITHIN: u64 = 200;
@@ -51,4 +51,42 @@ fn a_push_without_the_gate_is_found() {
 #[test]
 fn a_stop_that_is_acknowledged_too_early_is_found() {
     check(Planted::StopAckedEarly, &[3]);
+}
+
+/// What is left out, as the options of a printed command say it.
+fn read(options: &str) -> Less {
+    let words: Vec<&str> = options.split_whitespace().collect();
+    let mut less = Less::default();
+    for pair in words.chunks(2) {
+        let [name, value] = pair else { panic!("{options}") };
+        let number = value.parse().ok();
+        match *name {
+            "--without" => assert!(value.split(',').all(|name| less.leave_out(name)), "{value}"),
+            "--tasks" => less.tasks = number,
+            "--nodes" => less.nodes = number,
+            "--runners" => less.runners = number,
+            "--trouble" => less.trouble = number,
+            other => panic!("{other} is no option"),
+        }
+    }
+    less
+}
+
+#[test]
+fn what_is_left_of_a_world_breaks_the_same_when_its_command_is_followed() {
+    let planted = Some(Planted::StopAckedEarly);
+    let mut worlds = (0..WITHIN).map(|seed| run(&Options { planted, ..Options::seed(seed) }));
+    let whole = worlds.find(|report| report.found.is_some()).expect("the bug is found");
+    let again = run(&whole.options);
+    assert_eq!((again.hash, &again.found, again.steps), (whole.hash, &whole.found, whole.steps));
+    let mut told = 0;
+    let shrunk = shrink(&whole, &mut |tried| told = tried);
+    let least = &shrunk.report;
+    assert_eq!(told, shrunk.tried);
+    assert_ne!(least.options.less, Less::default(), "something can be left out");
+    let invariant = |report: &belay_sim::Report| report.found.as_ref().map(|v| v.invariant);
+    assert_eq!(invariant(least), invariant(&whole));
+    let less = read(&least.options.less.to_string());
+    let again = run(&Options { less, ..whole.options });
+    assert_eq!((again.hash, &again.found, again.steps), (least.hash, &least.found, least.steps));
 }

@@ -20,7 +20,7 @@ use crate::event::{Cursor, EventFilter, Events};
 use crate::lease::{Beat, Beaten, Lease, LeaseKind};
 use crate::query::Scan;
 use crate::refusal::Failure;
-use crate::row::{Key, RawRow, Record as _, Stored};
+use crate::row::{Key, RawRow, Record, Stored};
 use crate::rows::TaskRow;
 use crate::store::{Due, Installation, Prune, Pruned};
 use crate::table::Table;
@@ -83,6 +83,11 @@ impl Memory {
     pub fn set_now(&self, now: Timestamp) {
         let mut inner = self.lock();
         inner.now = inner.now.max(now);
+    }
+
+    /// How often the rows of a kind have changed: whoever watches them reads them again only then.
+    pub fn changes<R: Record>(&self) -> u64 {
+        self.lock().state.changes(R::table())
     }
 
     /// From now on, faults follow `script`.

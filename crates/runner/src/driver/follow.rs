@@ -231,9 +231,12 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
         self.errors = 0;
         let read: usize = output.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         let abreast = read < READ / 2;
+        let items: Vec<_> =
+            output.chunks.iter().flat_map(|chunk| self.reading.take(chunk)).collect();
         if let Some(talk) = &self.talk {
-            // What was read is durable when the reporter says so; what was not read never is.
-            if read > 0 {
+            // What is handed on is durable when the reporter says so. What was durable before, and
+            // is only read again after a restart, is handed on to nobody.
+            if !items.is_empty() {
                 talk.ticket.durable(false);
             }
             talk.ticket.abreast(abreast);
@@ -243,10 +246,8 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
         {
             talk.quiet_since = Instant::now();
         }
-        for chunk in &output.chunks {
-            for item in self.reading.take(chunk) {
-                hand(&self.items, item).await?;
-            }
+        for item in items {
+            hand(&self.items, item).await?;
         }
         let (at, exit, printed) = match &output.end {
             Some(end) => (end.at, exit_of(end), end.output_bytes),

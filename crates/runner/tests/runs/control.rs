@@ -25,6 +25,8 @@ pub(crate) struct Row {
     pub(crate) settled: Vec<(PushOutcome, Left)>,
     pub(crate) found: Vec<(Step, Found)>,
     pub(crate) statuses: Vec<HeartbeatStatus>,
+    /// Whether the last beat said that everything is told.
+    pub(crate) told: bool,
     pub(crate) reports: usize,
     answer: Option<(QuestionId, String)>,
     delivered: Vec<QuestionId>,
@@ -239,6 +241,7 @@ impl Port for Control {
                     settled: Vec::new(),
                     found: Vec::new(),
                     statuses: Vec::new(),
+                    told: false,
                     reports: 0,
                     answer: None,
                     delivered: Vec::new(),
@@ -266,11 +269,12 @@ impl Port for Control {
     async fn beat(&self, beat: Beat) -> Result<Vec<Beaten>, PortError> {
         self.call("beat", |state| {
             let mut answers = Vec::new();
-            for Pulse { who, status, .. } in beat.attempts {
+            for Pulse { who, status, told } in beat.attempts {
                 let fenced = state.fenced.contains(&who);
                 answers.push(match state.rows.get_mut(&who) {
                     Some(row) if row.is_current() && !fenced => {
                         row.statuses.push(status);
+                        row.told = told;
                         Beaten::Current { lease: row.assignment.lease }
                     }
                     Some(row) if row.is_to_freeze() && !fenced => Beaten::Freeze,

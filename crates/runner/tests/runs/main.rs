@@ -135,6 +135,25 @@ async fn a_runner_that_is_dropped_and_made_again_loses_and_doubles_nothing() {
     assert_eq!(row.assignment.who, who);
 }
 
+/// Without that, control would wait for ever to be told what a silent agent printed meanwhile.
+#[tokio::test]
+async fn a_runner_that_finds_a_silent_agent_again_says_that_everything_is_told() {
+    let world = World::new();
+    let assignment = world.assignment("echo up; sleep 99");
+    let who = assignment.who;
+    world.control.queue(assignment);
+    let first = world.runner();
+    world.see(who, "the agent's word", |row| row.told && row.text() == "up\n").await;
+    first.abort();
+    let _ = first.await;
+    let beats = world.control.row(who).unwrap().statuses.len();
+    let second = world.runner();
+    world.see(who, "that all is told", |row| row.told && row.statuses.len() > beats + 2).await;
+    world.control.stop(who);
+    world.see(who, "the end", Row::is_over).await;
+    second.abort();
+}
+
 #[tokio::test]
 async fn a_stop_in_flight_ends_daemonised_children_and_keeps_the_work() {
     let world = World::new();

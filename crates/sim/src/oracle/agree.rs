@@ -329,12 +329,17 @@ impl Oracle {
         }
     }
 
-    /// The work of an attempt whose sandbox may go is saved as it was.
+    /// The work of an attempt whose sandbox may go is saved as it was. What is on a machine whose
+    /// runner was away for as long as its trees are waited for is not: the session goes on without
+    /// it, and it stays where it is.
     fn check_kept(&self, row: &AttemptRow) {
         let is_saved = row.termination.is_some_and(|saga| saga.kept.tree);
         let key = (row.task, row.attempt.number);
         if !is_saved || !self.ledger().agree.kept.insert(key) {
             return; // later its session's next attempt may have changed it
+        }
+        if row.kept_commit.is_none() && self.was_away(row) {
+            return;
         }
         let has_it = |machine: &Arc<Machine>| {
             row.sandbox.is_some_and(|id| machine.inside().boxes.contains_key(&id))

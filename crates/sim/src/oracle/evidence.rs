@@ -6,14 +6,12 @@
 use std::collections::BTreeMap;
 
 use belay_kernel::attempt::Phase;
-use belay_kernel::{Clock, Limits, Span, Timestamp};
+use belay_kernel::{Clock, Limits, RunnerId, Span, Timestamp};
 use belay_store::rows::AttemptRow;
 use belay_store::{Beaten, Holder};
 
 use super::{Ledger, Name, Oracle, rank, short};
 
-/// How long after everything is healed silence is judged: what was printed before has arrived.
-const HEALED_MS: u64 = 180_000;
 /// How much longer than its limit silence may last: a sweep, a beat and the report before it.
 const SLACK_MS: u64 = 60_000;
 
@@ -27,12 +25,12 @@ pub(super) struct Seen {
     output: BTreeMap<Name, (u64, u64)>,
     /// When each attempt's beat was last taken.
     beaten: BTreeMap<Name, u64>,
+    /// When each runner's presence was last renewed.
+    present: BTreeMap<RunnerId, u64>,
     /// The committed end of each lease, and when that is in the world's time.
     leases: BTreeMap<Name, (Timestamp, i64)>,
     /// When the store's clock was last set.
     jumped_ms: Option<u64>,
-    /// When a node last started: one that was not there does not know of a jump.
-    started_ms: u64,
     /// From when until when nodes stood still: what such a node commits when it goes on had
     /// arrived before.
     stood_ms: Vec<(u64, u64)>,
@@ -49,10 +47,23 @@ impl Seen {
 impl Oracle {
     /// A beat was answered.
     pub(crate) fn beaten(&self, holder: Holder, beaten: Beaten) {
-        if let (Holder::Attempt(task, number), Beaten::Current { .. }) = (holder, beaten) {
-            let now = self.sim.ms();
-            self.ledger().evidence.beaten.insert((task, number), now);
+        let Beaten::Current { .. } = beaten else { return };
+        let now = self.sim.ms();
+        let seen = &mut self.ledger().evidence;
+        match holder {
+            Holder::Attempt(task, number) => drop(seen.beaten.insert((task, number), now)),
+            Holder::Runner(runner) => drop(seen.present.insert(runner, now)),
+            Holder::Worker(_) | Holder::Node(_) => {}
         }
+    }
+
+    /// Whether the runner of an attempt has not beaten for as long as its trees are waited for, in
+    /// the world's time.
+    pub(super) fn was_away(&self, row: &AttemptRow) -> bool {
+        let ledger = self.ledger();
+        let last = row.runner.and_then(|runner| ledger.evidence.present.get(&runner).copied());
+        let away = self.sim.ms().saturating_sub(last.unwrap_or(0));
+        away > Limits::default().tree_affinity.as_millis()
     }
 
     /// Looks when leases end, before the store's clock is set.
@@ -60,12 +71,6 @@ impl Oracle {
         self.note_leases(&self.attempts());
         let now = self.sim.ms();
         self.ledger().evidence.jumped_ms = Some(now);
-    }
-
-    /// A node starts.
-    pub(crate) fn node_started(&self) {
-        let now = self.sim.ms();
-        self.ledger().evidence.started_ms = now;
     }
 
     /// A node stands still until then.
@@ -136,10 +141,9 @@ impl Oracle {
                 _ => None,
             };
             let silent = last.map(|last| Span::from_millis(now - seen.arrived(last)));
-            let unknown = seen.jumped_ms.is_some_and(|at| seen.started_ms >= at);
             // What arrives is as old as its arrival; its commit may be a little slow.
             let slow = Span::from_millis(SLOW_MS);
-            let fresh = |silent: &Span| silent.plus(slow) < fired.allowed && !unknown;
+            let fresh = |silent: &Span| silent.plus(slow) < fired.allowed;
             if let Some(silent) = silent.filter(fresh) {
                 let (name, clock) = (format!("{} #{}", short(name.0), name.1), fired.clock);
                 self.sim.violate(6, format!("{name} is condemned ({clock:?}) after {silent}"));
@@ -151,9 +155,13 @@ impl Oracle {
         }
     }
 
-    /// Agents that say nothing for longer than they may, while everybody could have noticed.
+    /// Agents that say nothing for longer than they may, while everybody could have noticed. A node
+    /// judges silence by the time that it has itself seen go by: the store's clock may have been
+    /// set before it was there.
     pub(super) fn check_silence(&self, up_ms: u64) {
-        if !self.sim.is_calm() || up_ms < HEALED_MS {
+        // An agent without partial output may be silent for as long as a tool call.
+        let limit = Span::from_mins(10).as_millis() + SLACK_MS;
+        if !self.sim.is_calm() || up_ms < limit {
             return;
         }
         let rows = self.attempts();
@@ -170,8 +178,7 @@ impl Oracle {
                 let judged = row.is_some_and(|row| {
                     row.attempt.phase == Phase::Running && row.attempt.held_since.is_none()
                 });
-                // An agent without partial output may be silent for as long as a tool call.
-                if judged && silent > Span::from_mins(10).as_millis() + SLACK_MS {
+                if judged && silent > limit {
                     let name = format!("{} #{}", short(name.0), name.1);
                     let span = Span::from_millis(silent);
                     self.sim.violate(6, format!("{name} is silent for {span}, and nobody minds"));

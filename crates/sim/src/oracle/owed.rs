@@ -15,9 +15,9 @@ impl Oracle {
     /// Everything that keeps this world from being at rest, in sentences.
     pub(crate) fn owed(&self) -> Vec<String> {
         let mut owed: Vec<String> = Vec::new();
-        for row in self.attempts() {
+        for row in self.attempts().iter() {
             owed.extend(
-                attempt(&row)
+                attempt(row)
                     .map(|what| format!("{} #{}: {what}", short(row.task), row.attempt.number)),
             );
         }

@@ -12,16 +12,16 @@ impl Oracle {
     /// Every transcript that was sealed since the last look is whole, and none is longer than what
     /// was printed.
     pub(super) async fn check_transcripts(&self, observer: &Control<Memory>) {
-        for row in self.attempts() {
+        for row in self.attempts().iter() {
             let key = (row.task, row.attempt.number);
             let name = format!("{} #{}", short(row.task), row.attempt.number);
-            let printed = self.printed(key).len() as u64;
+            let printed = self.printed_length(key);
             if row.transcript_missing.0.is_empty() && row.transcript_length > printed {
                 let length = row.transcript_length;
                 self.sim.violate(5, format!("{name} printed {printed} bytes, {length} are stored"));
             }
             if row.transcript_hash.is_some() && self.ledger().sealed.insert(key) {
-                self.check_sealed(observer, &row, &name).await;
+                self.check_sealed(observer, row, &name).await;
             }
         }
     }

@@ -31,6 +31,8 @@ pub(super) struct State {
     effects: BTreeMap<i64, Effect>,
     last_effect: i64,
     requests: BTreeMap<(String, String), Answered>,
+    /// How often the rows of each table have changed, leases included.
+    changes: BTreeMap<&'static str, u64>,
 }
 
 fn cell<'a>(table: &Table, cells: &'a [Cell], column: &str) -> Option<&'a Cell> {
@@ -68,6 +70,21 @@ impl State {
         let number = key.cells.get(1).and_then(Cell::as_int).unwrap_or(0);
         let holder = Holder::from_columns(kind, key.cells[0].as_text()?, number)?;
         self.leases.get(&holder)
+    }
+
+    /// How often the rows of a table have changed, as they are shown.
+    pub(super) fn changes(&self, table: &Table) -> u64 {
+        self.changes.get(table.name).copied().unwrap_or(0)
+    }
+
+    fn touch(&mut self, table: &'static str) {
+        *self.changes.entry(table).or_default() += 1;
+    }
+
+    /// A lease has changed: the rows of its holders' table show its end.
+    fn touch_leases(&mut self) {
+        self.touch("attempts");
+        self.touch("workers");
     }
 
     fn revision(&self, key: &Key) -> Revision {
@@ -225,6 +242,7 @@ impl State {
     /// Every change of a row goes through here, so that the indexes follow.
     fn set(&mut self, key: Key, raw: RawRow) {
         self.unset(&key);
+        self.touch(key.table.name);
         if let Some(entry) = queue_entry(key.table, &raw.cells) {
             self.queue.insert(entry);
         }
@@ -238,6 +256,7 @@ impl State {
 
     fn unset(&mut self, key: &Key) {
         let Some(raw) = self.rows.remove(key) else { return };
+        self.touch(key.table.name);
         if let Some(entry) = queue_entry(key.table, &raw.cells) {
             self.queue.remove(&entry);
         }
@@ -280,6 +299,7 @@ impl State {
     }
 
     fn write_lease(&mut self, write: &LeaseWrite) {
+        self.touch_leases();
         match &write.act {
             LeaseAct::Open { fence, mode, until } => {
                 let before = self.leases.get(&write.holder);
@@ -310,6 +330,7 @@ impl State {
 
     fn drop_leases(&mut self, key: &Key) {
         let Some(kind) = key.table.lease_kind() else { return };
+        self.touch_leases();
         let subject = key.cells[0].as_text().unwrap_or_default().to_owned();
         self.leases.retain(|holder, _| {
             let (of_kind, of_subject, _) = holder.columns();
@@ -365,6 +386,7 @@ impl State {
     }
 
     pub(super) fn beat(&mut self, beat: &Beat, now: Timestamp) -> Beaten {
+        self.touch_leases();
         match self.leases.get_mut(&beat.holder) {
             None => Beaten::Gone,
             Some(lease) if !lease.open || lease.fence != beat.fence => Beaten::Fenced,
@@ -384,6 +406,7 @@ impl State {
     }
 
     pub(super) fn extend_leases(&mut self, kind: LeaseKind, by: Span) -> u64 {
+        self.touch_leases();
         let open = |lease: &&mut Lease| lease.open && lease.holder.columns().0 == kind.name();
         let mut count = 0;
         for lease in self.leases.values_mut().filter(open) {
