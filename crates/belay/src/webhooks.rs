@@ -89,9 +89,9 @@ async fn change(
     // Asked twice, it is the same change.
     let hook = link.ask(async |client| client.edit_webhook(which, edit).await).await?;
     if json {
-        say_json(&hook)
+        say_json(&hook);
     } else {
-        say(&shown(&hook))
+        say(&shown(&hook));
     }
     Ok(Exit::Done)
 }
