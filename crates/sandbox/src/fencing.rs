@@ -16,7 +16,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,6 @@ use crate::plan::Fence;
 
 /// How long a change may wait for another of the same session.
 const LOCK_LIMIT: Span = Span::from_secs(20);
-/// Digits of the largest epoch.
-const EPOCH_WIDTH: usize = 20;
 
 /// The fence of one provider, in its directory.
 #[derive(Clone, Debug)]
@@ -70,7 +68,7 @@ impl Fencing {
             return Err(Refusal::Fenced { asked: fence.epoch, seen }.into());
         }
         if fence.epoch > seen {
-            remember(&directory, fence.epoch)?;
+            files::put(&directory.join("epoch"), &fence.epoch.0, Durability::PowerCut)?;
         }
         Ok(Admission { root: self.root.clone(), sandbox: fence.sandbox, _lock: lock })
     }
@@ -128,23 +126,6 @@ impl Admission {
     }
 }
 
-/// The epoch stands at a fixed width in one small file, so that one write replaces it.
-fn remember(directory: &Path, epoch: Epoch) -> Result<()> {
-    let path = directory.join("epoch");
-    let fresh = !path.exists();
-    let write = || -> io::Result<()> {
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        file.write_all_at(format!("{:0EPOCH_WIDTH$}\n", epoch.0).as_bytes(), 0)?;
-        file.sync_data()?;
-        if fresh {
-            files::sync_directory(directory)?;
-        }
-        Ok(())
-    };
-    write().map_err(Error::io("write", &path))
-}
-
 fn lock(path: &Path) -> Result<File> {
     let file = OpenOptions::new()
         .write(true)
@@ -165,5 +146,38 @@ fn lock(path: &Path) -> Result<File> {
             return Err(Error::TimedOut { operation, after: LOCK_LIMIT });
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Whoever falls in the middle of this must leave a number behind, or none: a session whose
+    /// epoch cannot be read could not be stopped any more.
+    #[test]
+    fn an_epoch_is_there_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let fencing = Fencing::open(directory.path()).unwrap();
+        for number in 1..100 {
+            let session = SessionId::from_bits(number);
+            let sandbox = SandboxId::from_bits(number);
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for epoch in 1..4 {
+                        let fence = Fence { session, sandbox, epoch: Epoch(epoch) };
+                        fencing.admit(&fence).unwrap();
+                    }
+                    over.store(true, Ordering::SeqCst);
+                });
+                while !over.load(Ordering::SeqCst) {
+                    fencing.highest(session).unwrap();
+                }
+            });
+            assert_eq!(fencing.highest(session).unwrap(), Epoch(3));
+        }
     }
 }
