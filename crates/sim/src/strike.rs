@@ -80,7 +80,9 @@ impl World {
         let down = self.downtime();
         let until = self.sim.ms() + down;
         self.nodes[number].gate.pause_until(until);
-        self.nodes[number].up_since = until;
+        // It may stand still already, and for longer.
+        let up_since = &mut self.nodes[number].up_since;
+        *up_since = until.max(*up_since);
         self.oracle.node_stands(until);
         self.sim.note(format_args!("node {number} stands still for {down} ms"));
         if self.is_embedded(number) {

@@ -31,6 +31,8 @@ pub(super) struct Seen {
     failed_starts: BTreeMap<TaskId, u32>,
     /// Attempts whose tree is said to be saved.
     kept: BTreeSet<Name>,
+    /// Attempts whose runner was away for too long: what only its machine has is not waited for.
+    pub(super) given_up: BTreeSet<Name>,
     places: BTreeMap<TaskId, &'static str>,
     statuses: BTreeMap<SandboxId, Status>,
     coverage: Coverage,
@@ -339,6 +341,7 @@ impl Oracle {
             return; // later its session's next attempt may have changed it
         }
         if row.kept_commit.is_none() && self.was_away(row) {
+            self.ledger().agree.given_up.insert(key);
             return;
         }
         let has_it = |machine: &Arc<Machine>| {

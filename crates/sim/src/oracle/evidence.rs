@@ -51,8 +51,12 @@ impl Oracle {
         let now = self.sim.ms();
         let seen = &mut self.ledger().evidence;
         match holder {
-            Holder::Attempt(task, number) => drop(seen.beaten.insert((task, number), now)),
-            Holder::Runner(runner) => drop(seen.present.insert(runner, now)),
+            Holder::Attempt(task, number) => {
+                seen.beaten.insert((task, number), now);
+            }
+            Holder::Runner(runner) => {
+                seen.present.insert(runner, now);
+            }
             Holder::Worker(_) | Holder::Node(_) => {}
         }
     }
