@@ -2,10 +2,11 @@
 //! that it does not, by schemathesis.
 //!
 //! The server is the real one, with a data directory of its own and no workers: what is made is
-//! never run. Requests are drawn from the OpenAPI document, and walks follow its links from what was
-//! made to what can be asked of it; what comes back must be as described, and never a fault of the
-//! server's own. Backups are left out: they write to whatever path they are given; so are streams,
-//! which do not end, and MCP, which has a protocol of its own: tests of their own try those.
+//! never run. Requests are drawn from the OpenAPI document, and walks follow its links from what
+//! was made to what can be asked of it; what comes back must be as described, and never a fault of
+//! the server's own. Backups are left out: they write to whatever path they are given; so are
+//! streams, which do not end, and MCP, which has a protocol of its own: tests of their own try
+//! those.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -148,8 +148,8 @@ fn runner_id(data: &Data, chance: &dyn Chance) -> Result<RunnerId, Fault> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let id = RunnerId::from_bits(chance.draw());
-            let written = std::fs::write(&path, format!("{id}\n"));
-            written.map_err(|error| Fault::file(&path, &error))?;
+            // A server that fell in the middle of this must not leave an id that is none.
+            data.write("runner.id", format!("{id}\n").as_bytes())?;
             Ok(id)
         }
         Err(error) => Err(Fault::file(&path, &error)),

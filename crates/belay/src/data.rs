@@ -105,11 +105,16 @@ impl Data {
 
     /// Writes the server down, whole or not at all.
     pub(crate) fn write_server(&self, server: &ServerFile) -> Result<(), Fault> {
-        let path = self.path("server.json");
-        let temporary = self.path(&format!("server.json.{}", std::process::id()));
         let text = serde_json::to_vec_pretty(server)
             .map_err(|error| Fault::failed(format!("server.json cannot be told: {error}")))?;
-        write_new(&temporary, &text)?;
+        self.write("server.json", &text)
+    }
+
+    /// Writes a file, whole or not at all.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Fault> {
+        let path = self.path(name);
+        let temporary = self.path(&format!("{name}.{}", std::process::id()));
+        write_new(&temporary, bytes)?;
         fs::rename(&temporary, &path).map_err(|error| Fault::file(&path, &error))
     }
 

@@ -88,10 +88,9 @@ async fn change(
 ) -> Result<Exit, Fault> {
     // Asked twice, it is the same change.
     let hook = link.ask(async |client| client.edit_webhook(which, edit).await).await?;
-    if json {
-        say_json(&hook);
-    } else {
-        say(&shown(&hook));
+    match json {
+        true => say_json(&hook),
+        false => say(&shown(&hook)),
     }
     Ok(Exit::Done)
 }

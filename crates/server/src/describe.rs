@@ -40,9 +40,9 @@ const PROBLEM: &str = "application/problem+json";
 const PROBLEMS: &[u16] = &[400, 401, 403, 404, 409, 410, 412, 413, 422, 429, 500, 503];
 /// The answer that is a task, which carries its revision as its tag.
 const TASK: &str = "TaskView";
-/// Where the making of something leads: what it is answered with, and with what the paths begin that
-/// take its id. Other answers lead nowhere: a test that walks would begin with them, and with ids
-/// that it made up.
+/// Where the making of something leads: what it is answered with, and with what the paths begin
+/// that take its id. Other answers lead nowhere: a test that walks would begin with them, and with
+/// ids that it made up.
 const LEADS: &[(&str, &str)] = &[
     (TASK, "/api/v1/tasks/{id}"),
     ("MadeToken", "/api/v1/tokens/{id}"),

@@ -172,9 +172,9 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     Ok(())
 }
 
-/// Lets whoever has a ticket pass, where tickets are taken. Those that open nothing are not counted:
-/// nobody guesses one in its half minute, and a page that comes back with a used one keeps no other
-/// page out.
+/// Lets whoever has a ticket pass, where tickets are taken. Those that open nothing are not
+/// counted: nobody guesses one in its half minute, and a page that comes back with a used one keeps
+/// no other page out.
 fn redeem<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), Failed> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     if !path.is_some_and(|path| TICKETED.contains(&path)) {

@@ -106,8 +106,8 @@ impl<S: Store> Control<S> {
         })
     }
 
-    /// Makes a webhook, which is told what happens from now on. Whoever asks again with the same key
-    /// is told of it without its secret.
+    /// Makes a webhook, which is told what happens from now on. Whoever asks again with the same
+    /// key is told of it without its secret.
     pub async fn make_webhook(
         &self,
         ask: impl Into<Ask>,
