@@ -6,7 +6,9 @@
 //!  runner ──────┘ ──► providers: process, Docker
 //! ```
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use belay_sandbox::Report;
 use belay_server::{Access, Service, Token, serve};
@@ -24,6 +26,9 @@ use crate::log::{self, Mask};
 use crate::process::{self, Process};
 use crate::screen::{note, say};
 use crate::tls::Reach;
+
+/// How long a port may be held by what is left of a server that was killed.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves until it is told to stop.
 pub(crate) async fn up(data: &Data, up: &Up) -> Result<Exit, Fault> {
@@ -142,8 +147,18 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, Fault> {
 
 async fn listen(ip: IpAddr, port: u16) -> Result<TcpListener, Fault> {
     let address = SocketAddr::from((ip, port));
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => Fault::refused(format!(
+    let until = Instant::now() + PORT_PATIENCE;
+    let bound = loop {
+        match TcpListener::bind(address).await {
+            // A child of a server that was killed may hold its socket until it is executed.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                tokio::time::sleep(PORT_PATIENCE / 20).await;
+            }
+            bound => break bound,
+        }
+    };
+    bound.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => Fault::refused(format!(
             "port {port} is taken by something else; say another with --port, `port` in [server], \
              or BELAY_SERVER_PORT (0 takes any that is free)"
         )),

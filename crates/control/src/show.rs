@@ -187,7 +187,17 @@ impl<S: Store> Control<S> {
         let attempts = self.all(of_task).await?;
         let state = &look.task.row.task.state;
         let standing = receipt::standing(state, attempts.iter().map(|row| &row.row.attempt));
+        // These were read after the look, and may be newer. A receipt tells of one moment, so what
+        // has moved since is looked at again before anything is acknowledged.
+        let moved = |last: &Stored<AttemptRow>| {
+            let number = last.row.attempt.number;
+            let now = attempts.iter().find(|row| row.row.attempt.number == number);
+            now.is_none_or(|now| now.revision != last.revision)
+        };
         Ok(match (standing, &look.attempt) {
+            (receipt::Standing::Stopped, Some(attempt)) if moved(attempt) => {
+                receipt::Standing::Stopping(Vec::new())
+            }
             // What is frozen can do nothing, but it is not gone.
             (receipt::Standing::Stopped, Some(attempt)) if look.is_frozen() => {
                 let lease_end = attempt.row.attempt.lease_end;
