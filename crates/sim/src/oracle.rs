@@ -74,7 +74,7 @@ impl<R: Record> Read<R> {
         Self(Mutex::new(None))
     }
 
-    /// The rows as they are. They are asked for after every commit, and most of those change others.
+    /// The rows as they are: asked for after every commit, and most of those change others.
     fn rows(&self, memory: &Memory) -> Arc<[R]> {
         let changes = memory.changes::<R>();
         let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
