@@ -18,6 +18,9 @@ use crate::notes::{Books, Notes, Turn, cause_of_status};
 use crate::observation::{Clip, Detail, Drift, Failure, TurnEnd};
 use crate::reader::Dialect;
 
+/// How long a request to an MCP server may take.
+const REQUEST_TIMEOUT_MS: u64 = 24 * 3_600_000;
+
 pub(crate) fn plan(launch: &Launch) -> Result<LaunchPlan, LaunchRefusal> {
     if launch.permissions == Permissions::Ask {
         return Err(LaunchRefusal::CannotAsk);
@@ -59,6 +62,9 @@ fn servers(servers: &[McpServer]) -> Value {
             value["headers"] = json!({"Authorization": format!("Bearer {{env:{variable}}}")});
         }
         value["enabled"] = json!(true);
+        // For connecting too, and five seconds unless told: a busy machine takes longer, and a
+        // person far longer.
+        value["timeout"] = json!(REQUEST_TIMEOUT_MS);
         (server.name().to_owned(), value)
     });
     described.collect::<Map<_, _>>().into()
