@@ -255,9 +255,11 @@ impl Machine {
     /// When the shim would have ended a sandbox whose lease is not renewed any more.
     fn lives_until_ms(&self, sandbox: &Sandbox) -> u64 {
         let margins = sandbox.plan.margins;
-        let kill_at = sandbox.until.saturating_sub(margins.total().as_millis());
-        let left = u64::try_from(self.until(kill_at).as_millis()).unwrap_or(u64::MAX);
-        self.sim.ms() + left + margins.grace.as_millis()
+        let end_at = sandbox.until.saturating_sub(margins.total().as_millis());
+        let left = u64::try_from(self.until(end_at).as_millis()).unwrap_or(u64::MAX);
+        // Of the time to end politely, some may be over.
+        let over = self.uptime_ms().saturating_sub(end_at);
+        self.sim.ms() + left + margins.grace.as_millis().saturating_sub(over)
     }
 
     /// Where an agent finds itself: its session, who it is, its environment, and what moves there.
