@@ -48,7 +48,7 @@ fn output_keeps_silence_away_but_not_the_end() {
     let url = world.remote();
     let refs = world.refs("remote.git");
     let talk = "echo begun > made.txt; while :; do echo still here; sleep 0.1; done";
-    let flags = ["talk", "--repo", &url, "--inactivity", "1s", "--timeout", "2500ms"];
+    let flags = ["talk", "--repo", &url, "--inactivity", "4s", "--timeout", "6s"];
     let task = world.script(&flags, talk);
     is_timed_out(&world, &task, "absolute", &refs);
     let lines = world.transcript(&task, 1).lines().count();
