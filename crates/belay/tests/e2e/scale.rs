@@ -12,7 +12,7 @@ fn two_hundred_at_once() {
     let body = serde_json::json!({
         "prompt": "go", "agent": "command", "publish": "none", "review": "auto",
         "limits": {"inactivity": "10m"},
-        "command": ["sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.5; done; echo two"],
+        "command": ["sh", "-c", "echo one; mkfifo go; read word < go; rm go; echo two"],
     });
     let tasks: Vec<String> = (0..200)
         .map(|_| world.api("POST", "/tasks", &body)["id"].as_str().unwrap().to_owned())
@@ -29,7 +29,8 @@ fn two_hundred_at_once() {
     };
     wait_within(limit, "each has one agent", || agents() == 200);
     for task in &tasks {
-        fs::write(world.tree(task).join("go"), "").unwrap();
+        // Waits until the agent is there to read it.
+        fs::write(world.tree(task).join("go"), "now\n").unwrap();
     }
     let done = || world.cell("SELECT count(*) FROM tasks WHERE state = 'COMPLETED'");
     wait_within(limit, "all complete", || done() == "200");
