@@ -10,7 +10,7 @@ use belay_kernel::task::{Plan, State};
 use belay_kernel::worker::Place;
 use belay_kernel::{AttemptNumber, RunnerId};
 use belay_store::rows::{
-    AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, TaskRow, Uncommitted,
+    AttemptRow, Publishing, QuestionRow, RemarkRow, RunnerRow, SandboxRow, Uncommitted,
 };
 use belay_store::{
     Commit, Committed, Holder, LeaseKind, List, MAX_BATCH, NewEvent, Query, Store, Stored,
@@ -77,14 +77,18 @@ impl<S: Store> Control<S> {
     /// kept nothing. What is published again is the task's own. A new session begins with the
     /// base, whatever the last one left.
     async fn kept_before(&self, row: &AttemptRow, plan: Plan) -> Outcome<Option<CommitId>> {
-        let tasks = match plan {
-            Plan::Republish => vec![row.task],
+        let attempts = Query::<AttemptRow>::first(MAX_BATCH);
+        let attempts = match plan {
+            Plan::Republish => attempts.task(&[row.task]),
+            // Not the session's tasks: one that was begun anew has another session by now.
             Plan::Fresh | Plan::Same => {
-                let of = Query::<TaskRow>::first(MAX_BATCH).session(&[row.session]);
-                self.all(of).await?.iter().map(|stored| stored.row.task.id).collect()
+                let of = Query::<SandboxRow>::first(MAX_BATCH).session(&[row.session]);
+                let sandboxes = self.all(of).await?;
+                let ids: Vec<_> = sandboxes.iter().map(|stored| stored.row.id).collect();
+                attempts.sandbox(&ids)
             }
         };
-        let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).task(&tasks)).await?;
+        let attempts = self.all(attempts).await?;
         let before = attempts.into_iter().map(|stored| stored.row).filter(|before| {
             let is_before = before.attempt.epoch < row.attempt.epoch;
             is_before && before.session == row.session && before.kept_commit.is_some()

@@ -566,6 +566,26 @@ fn a_retry_is_made_after_a_backoff_and_never_beyond_its_cap() {
 }
 
 #[test]
+fn a_follow_up_begins_with_what_was_kept_also_when_the_task_before_it_began_anew() {
+    test(async {
+        let world = World::new().await;
+        let id = world.make(NewTask { max_attempts: Some(1), ..task("Mend it") }).await;
+        let run = world.start().await;
+        world.fail(run.who, Cause::Crash).await;
+        let message = "Go on.".to_owned();
+        let next = world.control.follow("ada", id, Continue { message }).await.unwrap().summary.id;
+        world.control.retry("ada", id).await.unwrap();
+        let mut claimed = [world.claim().await, world.claim().await];
+        claimed.sort_by_key(|claimed| claimed.who.task != next);
+        let [follow, anew] = claimed;
+        assert_eq!((follow.who.task, follow.session), (next, run.session));
+        assert_eq!(follow.kept, Some(commit(5)));
+        assert_ne!(anew.session, run.session);
+        assert_eq!(anew.kept, None);
+    });
+}
+
+#[test]
 fn the_same_key_makes_one_task_and_another_body_is_refused() {
     test(async {
         let world = World::new().await;
