@@ -51,7 +51,10 @@ impl<S: Store> Control<S> {
                 Phase::Ending(_) if look.now > lease_end || early => {
                     self.prove_by_lease(&look).await?
                 }
-                Phase::Ending(_) => self.rearm(&look, Some(lease_end)).await?,
+                Phase::Ending(_) => {
+                    let again = self.look_again(&look, &stored.row, lease_end);
+                    self.rearm(&look, Some(again)).await?
+                }
                 Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
                     self.expire_acting(&look, lease_end).await?
                 }
@@ -68,6 +71,15 @@ impl<S: Store> Control<S> {
     fn lease_end(&self, look: &Look, row: &AttemptRow) -> Timestamp {
         let length = self.lease_length(look, row);
         row.attempt.lease_end.max(self.up_since().after(length))
+    }
+
+    /// When a lease that this node cannot call over yet is to be looked at again. One that is past
+    /// its committed end another node may call over already, which was there for longer.
+    fn look_again(&self, look: &Look, row: &AttemptRow, lease_end: Timestamp) -> Timestamp {
+        match look.now > row.attempt.lease_end {
+            true => lease_end.min(look.now.after(self.passed_on(1))),
+            false => lease_end,
+        }
     }
 
     fn lease_length(&self, look: &Look, row: &AttemptRow) -> Span {
@@ -87,6 +99,7 @@ impl<S: Store> Control<S> {
     async fn expire_acting(&self, look: &Look, lease_end: Timestamp) -> Outcome<Put> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
         let (attempt, limits) = (&stored.row.attempt, &look.policy.limits);
+        let again = self.look_again(look, &stored.row, lease_end);
         let reading = if look.now > lease_end {
             let length = self.lease_length(look, &stored.row);
             Reading::since(Clock::AttemptLease, attempt.lease_end.before(length), look.now, length)
@@ -97,7 +110,7 @@ impl<S: Store> Control<S> {
                     // Another node may have been there for longer.
                     Some(until) => {
                         let soon = look.now.after(self.passed_on(1));
-                        return self.rearm(look, Some(until.min(soon).min(lease_end))).await;
+                        return self.rearm(look, Some(until.min(soon).min(again))).await;
                     }
                     None => reading,
                 },
@@ -105,10 +118,10 @@ impl<S: Store> Control<S> {
                 Due::At(at) if reach == Reach::Awaited => {
                     let soon = look.now.after(self.passed_on(1));
                     let at = if attempt_due(look, switches) { at.min(soon) } else { at };
-                    return self.rearm(look, Some(at.min(lease_end))).await;
+                    return self.rearm(look, Some(at.min(again))).await;
                 }
-                Due::At(at) => return self.rearm(look, Some(at.min(lease_end))).await,
-                Due::Never => return self.rearm(look, Some(lease_end)).await,
+                Due::At(at) => return self.rearm(look, Some(at.min(again))).await,
+                Due::Never => return self.rearm(look, Some(again)).await,
             }
         };
         let settling = matches!(attempt.phase, Phase::Publishing { .. });
