@@ -167,7 +167,7 @@ impl World {
                 Step::Kill => Found::Dead { processes: 3 },
                 Step::SaveTree => Found::Tree {
                     reference: "refs/belay/kept/x/1".into(),
-                    commit: commit(5),
+                    commit: kept(who),
                     diff: b"--- a\n+++ b\n".to_vec(),
                 },
                 _ => Found::Nothing,
@@ -191,4 +191,9 @@ pub(crate) fn task(prompt: &str) -> NewTask {
 
 pub(crate) fn commit(n: u8) -> CommitId {
     format!("{n:040x}").parse().unwrap()
+}
+
+/// What an attempt leaves.
+pub(crate) fn kept(who: Who) -> CommitId {
+    format!("{:040x}", 0xface_0000 + who.epoch.0).parse().unwrap()
 }
