@@ -14,7 +14,7 @@ use belay_kernel::role::RoleName;
 use belay_kernel::task::{Plan, Reason, State, Task};
 use belay_kernel::{AttemptNumber, Money, SessionId, TaskId, Timestamp};
 use belay_store::rows::{self, DependencyRow, LedgerRow, SpecRow, TaskRow};
-use belay_store::{Commit, Failure, List, NewEvent, Store, Stored};
+use belay_store::{Commit, List, NewEvent, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
@@ -200,17 +200,12 @@ impl<S: Store> Control<S> {
             }
             let request = asked.request(birth.id, now);
             let draft = born(birth, parent.as_ref(), &waits, now);
-            match self.put(draft.with(|commit| commit.request(request))).await {
-                Ok(Put::Done) => return Ok(birth.id),
-                Ok(Put::Overtaken) | Err(Refused::Failed(Failure::Unknown)) => {
-                    if self.row::<TaskRow>(birth.id).await?.is_some() {
-                        return Ok(birth.id);
-                    }
-                    if let Some(before) = self.replayed(asked).await? {
-                        return Ok(before);
-                    }
-                }
-                Err(refused) => return Err(refused),
+            let put = self.try_put(draft.with(|commit| commit.request(request))).await?;
+            if put == Put::Done || self.row::<TaskRow>(birth.id).await?.is_some() {
+                return Ok(birth.id);
+            }
+            if let Some(before) = self.replayed(asked).await? {
+                return Ok(before);
             }
         }
         Err(Refused::busy())

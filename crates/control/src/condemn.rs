@@ -12,7 +12,7 @@ use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
 use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
-use belay_kernel::verdict::{Death, Ruling, judge};
+use belay_kernel::verdict::{Belief, judge};
 use belay_kernel::{
     AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, Span, Switches, TaskId, Timestamp,
 };
@@ -106,7 +106,7 @@ impl<S: Store> Control<S> {
         } else {
             let (reach, switches) = (self.reach(look), &self.settings().switches);
             match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
-                Due::Passed(reading) => match self.doubted_until(&reading, look.now) {
+                Due::Passed(reading) => match reading.doubted_until(self.watched(), look.now) {
                     // Another node may have been there for longer.
                     Some(until) => {
                         let soon = look.now.after(self.passed_on(1));
@@ -234,29 +234,19 @@ impl<S: Store> Control<S> {
         };
         let verdict = judge(&evidence.0, limits, look.now);
         self.inner.gauges.judged(verdict.ruling.name());
-        // Silence while we could not commit is not evidence against the agent.
-        let allowed_from = self.up_since().after(limits.heartbeat_timeout);
-        let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);
-        if silent && look.now < allowed_from {
-            self.store().rearm(key, stored.revision, Some(allowed_from)).await?;
+        let soon = || look.now.after(self.passed_on(1));
+        let again = match verdict.believed(self.watched(), self.reach(look), limits, look.now) {
+            Belief::Stands => None,
+            Belief::NotBefore(at) => Some(at),
+            Belief::AskAgain { by: Some(at) } => Some(at.min(soon())),
+            Belief::AskAgain { by: None } => Some(soon()),
+        };
+        if again.is_some() {
+            self.store().rearm(key, stored.revision, again).await?;
             return Ok(Put::Done);
         }
-        if verdict.ruling.cause().is_some() && self.reach(look) == Reach::Awaited && !silent {
-            let again = look.now.after(self.passed_on(1));
-            self.store().rearm(key, stored.revision, Some(again)).await?;
-            return Ok(Put::Done);
-        }
-        if attempt.row.runner.is_none() && matches!(verdict.ruling, Ruling::Expired | Ruling::Gone)
-        {
+        if attempt.row.runner.is_none() && verdict.ruling.is_past_completion() {
             return self.complete_elsewhere(look).await;
-        }
-        let first = verdict.reasons.as_slice().first();
-        if let Some(until) = first.and_then(|reading| self.doubted_until(reading, look.now))
-            && verdict.ruling.cause().is_some()
-        {
-            let soon = look.now.after(self.passed_on(1));
-            self.store().rearm(key, stored.revision, Some(until.min(soon))).await?;
-            return Ok(Put::Done);
         }
         let moved = sandbox::Event::from_ruling(verdict.ruling)
             .and_then(|event| sandbox::step(&stored.row.state, event, look.now, limits).accepted());

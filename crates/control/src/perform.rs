@@ -279,10 +279,8 @@ impl<S: Store> Control<S> {
                 }
                 Disposition::Ignore | Disposition::Deny(_) => return Ok(()),
             };
-            match self.put(draft.with(|commit| subtasks.read(commit))).await {
-                Ok(Put::Done) => return Ok(()),
-                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(draft.with(|commit| subtasks.read(commit))).await? == Put::Done {
+                return Ok(());
             }
         }
         Err(Refused::busy())
