@@ -73,12 +73,13 @@ impl<S: Store> Control<S> {
         row.attempt.lease_end.max(self.up_since().after(length))
     }
 
-    /// When a lease that this node cannot call over yet is to be looked at again. One that is past
-    /// its committed end another node may call over already, which was there for longer.
+    /// When a lease that this node cannot call over yet is to be looked at again: at its committed
+    /// end, and then soon, because another node may have been there for longer.
     fn look_again(&self, look: &Look, row: &AttemptRow, lease_end: Timestamp) -> Timestamp {
-        match look.now > row.attempt.lease_end {
+        let committed = row.attempt.lease_end;
+        match look.now > committed {
             true => lease_end.min(look.now.after(self.passed_on(1))),
-            false => lease_end,
+            false => committed,
         }
     }
 

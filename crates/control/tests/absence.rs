@@ -121,6 +121,26 @@ fn a_runner_is_told_what_is_its_to_do_however_nodes_look_in_step() {
 }
 
 #[test]
+fn a_node_that_has_just_come_up_does_not_put_off_one_that_has_seen_a_lease_end() {
+    test(async {
+        let world = world().await;
+        let id = world.make(task("Mend it")).await;
+        // Whose answer is lost: nobody goes on with it.
+        world.claim().await;
+        world.pass_there(Span::from_secs(59)).await;
+        let young = world.another_node().await;
+        for _ in 0..4 {
+            world.set_ahead(Span::from_secs(2));
+            tokio::time::advance(Duration::from_secs(2)).await;
+            let _ = tokio::time::timeout(Duration::from_millis(10), young.tend()).await;
+        }
+        assert_eq!(world.state(id).await, "CLAIMED claimed", "it has not seen a whole lease");
+        world.pass_there(Span::from_secs(2)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+    });
+}
+
+#[test]
 fn a_push_is_settled_by_another_runner_while_its_own_is_away() {
     test(async {
         let world = world().await;
