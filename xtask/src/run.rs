@@ -66,10 +66,18 @@ impl Workspace {
         command
     }
 
-    /// `cargo` with these arguments.
+    /// `cargo` with these arguments, as a person runs it: what cargo told us of our own package
+    /// would have build scripts run again, and with them all that stands on them.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = self.command("cargo");
         command.args(arguments);
+        let ours =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(ours) {
+                command.env_remove(name);
+            }
+        }
         command
     }
 

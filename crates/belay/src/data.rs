@@ -69,6 +69,9 @@ impl Data {
     /// The token, which is made when there is none.
     pub(crate) fn make_token(&self) -> Result<String, Fault> {
         let path = self.path("token");
+        if path.exists() {
+            return self.token();
+        }
         let mut bits = [0u8; 32];
         getrandom::fill(&mut bits)
             .map_err(|error| Fault::failed(format!("there is no randomness: {error}")))?;

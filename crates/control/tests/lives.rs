@@ -129,7 +129,7 @@ impl World {
                 Step::Kill => Found::Dead { processes: 3 },
                 Step::SaveTree => Found::Tree {
                     reference: "refs/belay/kept/x/1".into(),
-                    commit: commit(5),
+                    commit: kept(who),
                     diff: b"--- a\n+++ b\n".to_vec(),
                 },
                 _ => Found::Nothing,
@@ -153,6 +153,11 @@ fn beat(who: Who, told: bool) -> Beat {
 
 fn commit(n: u8) -> CommitId {
     format!("{n:040x}").parse().unwrap()
+}
+
+/// What an attempt leaves.
+fn kept(who: Who) -> CommitId {
+    format!("{:040x}", 0xface_0000 + who.epoch.0).parse().unwrap()
 }
 
 fn task(prompt: &str) -> NewTask {
@@ -566,22 +571,25 @@ fn a_retry_is_made_after_a_backoff_and_never_beyond_its_cap() {
 }
 
 #[test]
-fn a_follow_up_begins_with_what_was_kept_also_when_the_task_before_it_began_anew() {
+fn a_follow_up_begins_with_what_its_session_kept_last_whoever_has_begun_anew_since() {
     test(async {
         let world = World::new().await;
         let id = world.make(NewTask { max_attempts: Some(1), ..task("Mend it") }).await;
-        let run = world.start().await;
-        world.fail(run.who, Cause::Crash).await;
-        let message = "Go on.".to_owned();
-        let next = world.control.follow("ada", id, Continue { message }).await.unwrap().summary.id;
-        world.control.retry("ada", id).await.unwrap();
-        let mut claimed = [world.claim().await, world.claim().await];
-        claimed.sort_by_key(|claimed| claimed.who.task != next);
-        let [follow, anew] = claimed;
-        assert_eq!((follow.who.task, follow.session), (next, run.session));
-        assert_eq!(follow.kept, Some(commit(5)));
-        assert_ne!(anew.session, run.session);
-        assert_eq!(anew.kept, None);
+        let first = world.start().await;
+        world.succeed(first.who).await;
+        world.control.accept("ada", id, Accept::default()).await.unwrap();
+        let go_on = || Continue { message: "Go on.".into() };
+        let second = world.control.follow("ada", id, go_on()).await.unwrap().summary.id;
+        let failed = world.start().await;
+        assert_eq!((failed.who.task, failed.kept), (second, Some(kept(first.who))));
+        world.fail(failed.who, Cause::Crash).await;
+        world.control.retry("ada", second).await.unwrap();
+        let anew = world.start().await;
+        assert_eq!((anew.who.task, anew.kept), (second, Some(kept(first.who))));
+        assert_ne!(anew.session, first.session);
+        world.control.follow("ada", id, go_on()).await.unwrap();
+        let third = world.start().await;
+        assert_eq!((third.session, third.kept), (first.session, Some(kept(failed.who))));
     });
 }
 

@@ -121,6 +121,20 @@ fn what_was_acknowledged_survives_kill_9_a_hundred_times() {
 }
 
 #[test]
+fn the_log_that_a_killed_process_left_is_folded_by_the_next_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let size = || std::fs::metadata(directory.path().join(DATABASE)).map_or(0, |file| file.len());
+    while kill_one(directory.path(), Duration::from_millis(200)).is_empty() {}
+    let left = size();
+    let _store = Sqlite::open(directory.path()).unwrap();
+    let begun = Instant::now();
+    while size() <= left {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the log is still beside the file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn a_second_process_is_told_who_has_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let first = Sqlite::open(directory.path()).unwrap();

@@ -161,7 +161,10 @@ impl<'a> Load<'a> {
         );
         // Every one changes its tree: those that change nothing are given up after three ends.
         let work = "echo $BELAY_ATTEMPT >> made.txt";
-        let script = format!("echo $BELAY_ATTEMPT >> .git/starts; {work}; {count}; {work}");
+        // A shell whose `sleep` is ended before it is says so: that is no line of the agent's own.
+        let quiet = "exec 2>/dev/null";
+        let script =
+            format!("{quiet}; echo $BELAY_ATTEMPT >> .git/starts; {work}; {count}; {work}");
         let place = match kind {
             Kind::Counts(_) => ["--publish", "none"],
             Kind::Publishes(_) | Kind::Races(_) | Kind::IsStopped => ["--repo", &self.remote],

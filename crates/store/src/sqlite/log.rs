@@ -56,6 +56,9 @@ impl Folder {
     pub(super) fn start(path: &Path) -> Result<(Self, Log), OpenError> {
         let connection = file::connect(path)?;
         let (bell, rung) = sync_channel(1);
+        // What a process left that was killed: one that is killed again and again before it has
+        // written enough to be worth it would make the log longer for ever.
+        let _ = bell.try_send(());
         let long = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&long);
         let thread = std::thread::Builder::new().name("belay-store-folder".into());
