@@ -16,6 +16,7 @@ pub mod port;
 mod problem;
 mod request;
 mod sandbox;
+mod secrets;
 mod token;
 mod view;
 mod watch;
@@ -35,6 +36,7 @@ pub use request::{
     NewBackup, NewTask, Publishing, Resume, Stop, TranscriptRange, WhichAttempt,
 };
 pub use sandbox::{ListSandboxes, SandboxPage, SandboxView, VerdictView};
+pub use secrets::{Masker, Secrets, each_text};
 pub use token::{
     ListTokens, MadeTicket, MadeToken, NewToken, TOKEN, TokenPage, TokenView, token_is,
 };

@@ -8,7 +8,7 @@
 use belay_api::port::{Duty, Found, Stepped};
 use belay_kernel::RunnerId;
 use belay_kernel::attempt::Phase;
-use belay_kernel::receipt::TranscriptSeal;
+use belay_kernel::receipt::{TranscriptSeal, UNKNOWN_END};
 use belay_kernel::termination::{Step, Went};
 use belay_store::{Commit, Holder, LeaseKind, NewEvent, Store, Stored};
 use serde_json::json;
@@ -18,9 +18,6 @@ use crate::assignment::who;
 use crate::look::Look;
 use crate::perform::Performed;
 use crate::refuse::Outcome;
-
-/// The end of a range whose end nobody knows.
-pub(crate) const UNKNOWN_END: u64 = i64::MAX as u64;
 
 impl<S: Store> Control<S> {
     /// Who is to settle the attempt's push: its runner, or another one while that is not there.
@@ -75,7 +72,7 @@ impl<S: Store> Control<S> {
         let Some(stored) = &look.attempt else { return Ok(false) };
         let (mut row, mut look) = (stored.row.clone(), look.clone());
         let begun = row.termination.map(|saga| saga.step);
-        while let Some(saga) = row.termination.filter(|saga| is_runners(saga.step)) {
+        while let Some(saga) = row.termination.filter(|saga| saga.step.is_runners()) {
             let found = match saga.step {
                 Step::SaveTranscript if row.attempt.started_at.is_some() => {
                     let length = row.transcript_length;
@@ -105,13 +102,5 @@ impl<S: Store> Control<S> {
         tracing::warn!(task = %row.task, runner = ?row.runner, "what its runner has is given up");
         let draft = self.ended(&look, stored, row, Commit::new().event(event));
         self.put(draft).await.map(|_| true)
-    }
-}
-
-/// Whether a step is the runner's.
-const fn is_runners(step: Step) -> bool {
-    match step {
-        Step::Freeze | Step::Kill | Step::SaveTranscript | Step::SaveTree | Step::Destroy => true,
-        Step::Settle | Step::Tell | Step::Done => false,
     }
 }

@@ -14,7 +14,7 @@ use belay_kernel::role::RoleName;
 use belay_kernel::task::{Plan, Reason, State, Task};
 use belay_kernel::{AttemptNumber, Money, SessionId, TaskId, Timestamp};
 use belay_store::rows::{self, DependencyRow, LedgerRow, SessionRow, SpecRow, TaskRow};
-use belay_store::{Commit, Failure, List, NewEvent, Store, Stored};
+use belay_store::{Commit, List, NewEvent, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
@@ -201,17 +201,12 @@ impl<S: Store> Control<S> {
             let request = asked.request(birth.id, now);
             let draft = born(birth, parent.as_ref(), &waits, now);
             let draft = self.goes_on(birth, draft).await?;
-            match self.put(draft.with(|commit| commit.request(request))).await {
-                Ok(Put::Done) => return Ok(birth.id),
-                Ok(Put::Overtaken) | Err(Refused::Failed(Failure::Unknown)) => {
-                    if self.row::<TaskRow>(birth.id).await?.is_some() {
-                        return Ok(birth.id);
-                    }
-                    if let Some(before) = self.replayed(asked).await? {
-                        return Ok(before);
-                    }
-                }
-                Err(refused) => return Err(refused),
+            let put = self.try_put(draft.with(|commit| commit.request(request))).await?;
+            if put == Put::Done || self.row::<TaskRow>(birth.id).await?.is_some() {
+                return Ok(birth.id);
+            }
+            if let Some(before) = self.replayed(asked).await? {
+                return Ok(before);
             }
         }
         Err(Refused::busy())
@@ -222,10 +217,7 @@ impl<S: Store> Control<S> {
     async fn goes_on(&self, birth: &Birth, draft: Draft) -> Outcome<Draft> {
         let Some(before) = birth.spec.continues else { return Ok(draft) };
         let look = self.look(before).await?;
-        let session = match birth.session {
-            Some(id) => self.row::<SessionRow>(id).await?,
-            None => None,
-        };
+        let session = self.row_if::<SessionRow>(birth.session).await?;
         let draft = draft.with(|commit| commit.read(&look.task));
         Ok(match &session {
             Some(stored) => draft.with(|commit| commit.update(stored.revision, &stored.row)),

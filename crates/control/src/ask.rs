@@ -164,9 +164,9 @@ impl<S: Store> Control<S> {
     }
 
     async fn masked_question(&self, speaker: Who, ask: NewQuestion) -> Outcome<NewQuestion> {
-        let secrets = self.secrets_of(speaker).await?;
-        let options = ask.options.iter().map(|option| secrets.masked(option)).collect();
-        Ok(NewQuestion { text: secrets.masked(&ask.text), options })
+        let mask = self.mask_of(speaker).await?;
+        let options = ask.options.iter().map(|option| mask.text(option)).collect();
+        Ok(NewQuestion { text: mask.text(&ask.text), options })
     }
 }
 

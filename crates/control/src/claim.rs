@@ -6,10 +6,10 @@ use std::sync::Arc;
 use belay_api::port::{Assignment, ClaimRequest};
 use belay_kernel::attempt::Attempt;
 use belay_kernel::budget::Standing;
-use belay_kernel::claim::{ClaimFacts, RoleGate, SessionSlot};
+use belay_kernel::claim::{ClaimFacts, SessionSlot};
 use belay_kernel::session::{self, Session, Wake};
 use belay_kernel::task::{self, Event, Plan, Policy, State, Verb};
-use belay_kernel::{Disposition, RunnerId, SandboxId, SessionId, Span, TaskId, Timestamp, Usage};
+use belay_kernel::{Disposition, RunnerId, SandboxId, SessionId, Span, TaskId, Timestamp};
 use belay_kernel::{Epoch, Limits};
 use belay_store::rows::{AccountRow, AttemptRow, RoleRow, SandboxRow, SessionRow, TaskRow};
 use belay_store::{Candidate, ClaimAsk, Commit, Decide, NewEvent, Store, Stored};
@@ -140,14 +140,13 @@ impl Claimer {
     fn facts(&self, candidate: &Candidate, kept: Option<&Stored<SessionRow>>) -> ClaimFacts {
         let task = &candidate.task.row;
         let busy = kept.is_some_and(|row| row.row.session.attempt == session::Attempt::Live);
-        let stopped = candidate.role.as_ref().is_some_and(|role| role.row.role.hold().is_some());
         ClaimFacts {
             unfinished_dependencies: task.unfinished,
             session: match busy {
                 true => SessionSlot::Busy(task.task.attempts),
                 false => SessionSlot::Free,
             },
-            role: if stopped { RoleGate::Stopped } else { RoleGate::Open },
+            role: candidate.role.as_ref().and_then(|role| role.row.role.hold()),
             budget: Standing::Left,
             account_probe: candidate
                 .account
@@ -209,28 +208,11 @@ impl Claimer {
         sandbox: SandboxId,
     ) -> AttemptRow {
         AttemptRow {
-            task,
-            attempt,
-            session,
-            worker: None,
             runner: Some(self.runner),
             sandbox: Some(sandbox),
-            token_hash: None,
-            cause: None,
-            usage: Usage::default(),
-            transcript_length: 0,
-            kept_ref: None,
-            termination: None,
             // A runner that never hears of its claim renews no lease, which may be the shorter.
             due_at: Some(self.now.after(self.policy.limits.claim.min(self.lease))),
-            ending_at: None,
-            proven_at: None,
-            processes: 0,
-            transcript_hash: None,
-            transcript_missing: Default::default(),
-            kept_commit: None,
-            message: None,
-            fired: None,
+            ..AttemptRow::new(task, attempt, session)
         }
     }
 }

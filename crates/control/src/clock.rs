@@ -6,15 +6,13 @@
 //! really was since the last one. After a jump nothing is judged by time that did not pass: a lease
 //! is over only after this node has seen its whole length go by.
 //!
-//! Silence is judged so at any time, and not only after a jump that this node has seen: one that
-//! happened while it was down, or before it was there, it cannot know of. Whoever saw more judges
-//! earlier.
+//! Which readings are doubted for how long is the kernel's to say. Whoever saw more judges earlier.
 //!
 //! A clock that is set back stands still until it is where it was; the store sees to that.
 
 use std::sync::{Mutex, PoisonError};
 
-use belay_kernel::{Clock, Reading, Span, Timestamp};
+use belay_kernel::{Span, Timestamp, Watched};
 use belay_store::{Failure, Store};
 use tokio::time::Instant;
 
@@ -22,10 +20,10 @@ use crate::Control;
 
 /// The last reading, and the last jump.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<Watched>);
+pub(crate) struct Watch(Mutex<Seen>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Watched {
+struct Seen {
     /// When it was asked, by our own clock, and what it showed.
     last: Option<(Instant, Timestamp)>,
     /// What it showed when it had jumped.
@@ -35,7 +33,7 @@ struct Watched {
 impl Watch {
     /// A watch whose first reading this is.
     pub(crate) fn begun(asked: Instant, shown: Timestamp) -> Self {
-        Self(Mutex::new(Watched { last: Some((asked, shown)), jumped_at: None }))
+        Self(Mutex::new(Seen { last: Some((asked, shown)), jumped_at: None }))
     }
 
     /// Takes a reading that was asked for at `asked`; tells whether the clock has jumped ahead.
@@ -75,35 +73,9 @@ impl<S: Store> Control<S> {
         Ok(shown)
     }
 
-    /// Until when a clock's reading says nothing to this node: the store's clock jumped while it
-    /// ran, or it counts silence, and this node was not there for as long as it allows.
-    pub(crate) fn doubted_until(&self, reading: &Reading, now: Timestamp) -> Option<Timestamp> {
-        let since = match counts_silence(reading.clock) {
-            true => self.up_since(),
-            false => self.inner.watch.jumped_at()?,
-        };
-        let until = since.after(reading.allowed);
-        (now <= until).then_some(until.after(Span::from_millis(1)))
-    }
-}
-
-/// Whether a clock runs since something was last heard, and not since something was begun.
-const fn counts_silence(clock: Clock) -> bool {
-    match clock {
-        Clock::Start
-        | Clock::Heartbeat
-        | Clock::StuckRunning
-        | Clock::Idle
-        | Clock::Inactivity
-        | Clock::ToolCall
-        | Clock::Claim => true,
-        Clock::Linger
-        | Clock::Absolute
-        | Clock::ClaimTotal
-        | Clock::Publish
-        | Clock::AttemptLease
-        | Clock::WorkerLease
-        | Clock::Grace => false,
+    /// How far this node can trust what the store's clock shows.
+    pub(crate) fn watched(&self) -> Watched {
+        Watched { since: self.up_since(), jumped_at: self.inner.watch.jumped_at() }
     }
 }
 

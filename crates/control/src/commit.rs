@@ -1,19 +1,19 @@
 //! From a decision to a commit: rows, events and effects, together or not at all.
 
-use belay_kernel::attempt::{Attempt, Outcome, Phase};
+use belay_kernel::attempt::Phase;
 use belay_kernel::claim::Account;
 use belay_kernel::deadline;
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::task::{Blocked, Effect, Reason, State, Transition};
-use belay_kernel::termination::{Storage, Termination};
+use belay_kernel::termination::Termination;
 use belay_kernel::{AttemptNumber, Cause, Limits, Reading, Switches, Timestamp};
 use belay_store::rows::{AccountRow, AttemptRow, SandboxRow, TaskRow};
-use belay_store::{Commit, Committed, Document, NewEffect, NewEvent, Note, Store, Stored};
+use belay_store::{Commit, Committed, Document, Failure, NewEffect, NewEvent, Note, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
 use crate::look::Look;
-use crate::refuse;
+use crate::refuse::{self, Refused};
 
 /// What is known of why an attempt ends.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +78,7 @@ impl<S: Store> Control<S> {
             Committed::Overtaken(_) if planted::is(Bug::OvertakenTakenForDone) => {}
             Committed::Overtaken(_) => return Ok(Put::Overtaken),
             Committed::Refused(refusal) => {
-                return Err(belay_store::Failure::Refused(refusal).into());
+                return Err(Failure::Refused(refusal).into());
             }
         }
         if let Some(role) = &draft.offer {
@@ -89,6 +89,15 @@ impl<S: Store> Control<S> {
         }
         self.inner.committed.notify_waiters();
         Ok(Put::Done)
+    }
+
+    /// Commits. What nobody knows to be committed is to be looked at again, like what was
+    /// overtaken.
+    pub(crate) async fn try_put(&self, draft: Draft) -> refuse::Outcome<Put> {
+        match self.put(draft).await {
+            Err(Refused::Failed(Failure::Unknown)) => Ok(Put::Overtaken),
+            put => put,
+        }
     }
 
     /// The commit of a transition: both rows as they are to be, what it tells, what it causes.
@@ -115,11 +124,9 @@ impl<S: Store> Control<S> {
                 .and_then(|(_, row)| row.stream.as_ref().map(|seen| seen.0))
                 .unwrap_or_else(|| look.stream());
             let mut row = AttemptRow { attempt, ..stored.row.clone() };
-            if matches!(attempt.phase, Phase::Ending(_)) && row.termination.is_none() {
-                row.termination = Some(match stays(look, &attempt, note.cause) {
-                    true => Termination::freeze(),
-                    false => Termination::begin(Storage::Outlives),
-                });
+            if let (Phase::Ending(outcome), None) = (attempt.phase, row.termination) {
+                let keep_alive = look.spec.keep_alive;
+                row.termination = Some(Termination::of_end(outcome, note.cause, keep_alive));
                 row.ending_at = Some(now);
                 row.cause = note.cause.or(match next.task.reason {
                     Reason::Ended(cause) | Reason::Retrying(cause) => Some(cause),
@@ -143,14 +150,6 @@ impl<S: Store> Control<S> {
         }
         draft
     }
-}
-
-/// Whether the sandbox of an attempt that ends so is frozen instead of ended: its task asked for
-/// that, and its agent has done its part or waits.
-fn stays(look: &Look, attempt: &Attempt, cause: Option<Cause>) -> bool {
-    let waits = matches!(attempt.phase, Phase::Ending(Outcome::Succeeded | Outcome::Question))
-        || cause == Some(Cause::IdleTimeout);
-    look.spec.keep_alive && waits
 }
 
 /// A note of at most what the column takes, cut at a letter.

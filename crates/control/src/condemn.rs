@@ -12,7 +12,7 @@ use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
 use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
-use belay_kernel::verdict::{Death, Ruling, judge};
+use belay_kernel::verdict::{Belief, judge};
 use belay_kernel::{
     AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, Span, Switches, TaskId, Timestamp,
 };
@@ -51,7 +51,10 @@ impl<S: Store> Control<S> {
                 Phase::Ending(_) if look.now > lease_end || early => {
                     self.prove_by_lease(&look).await?
                 }
-                Phase::Ending(_) => self.rearm(&look, Some(lease_end)).await?,
+                Phase::Ending(_) => {
+                    let again = self.look_again(&look, &stored.row, lease_end);
+                    self.rearm(&look, Some(again)).await?
+                }
                 Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
                     self.expire_acting(&look, lease_end).await?
                 }
@@ -68,6 +71,15 @@ impl<S: Store> Control<S> {
     fn lease_end(&self, look: &Look, row: &AttemptRow) -> Timestamp {
         let length = self.lease_length(look, row);
         row.attempt.lease_end.max(self.up_since().after(length))
+    }
+
+    /// When a lease that this node cannot call over yet is to be looked at again. One that is past
+    /// its committed end another node may call over already, which was there for longer.
+    fn look_again(&self, look: &Look, row: &AttemptRow, lease_end: Timestamp) -> Timestamp {
+        match look.now > row.attempt.lease_end {
+            true => lease_end.min(look.now.after(self.passed_on(1))),
+            false => lease_end,
+        }
     }
 
     fn lease_length(&self, look: &Look, row: &AttemptRow) -> Span {
@@ -87,17 +99,18 @@ impl<S: Store> Control<S> {
     async fn expire_acting(&self, look: &Look, lease_end: Timestamp) -> Outcome<Put> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
         let (attempt, limits) = (&stored.row.attempt, &look.policy.limits);
+        let again = self.look_again(look, &stored.row, lease_end);
         let reading = if look.now > lease_end {
             let length = self.lease_length(look, &stored.row);
             Reading::since(Clock::AttemptLease, attempt.lease_end.before(length), look.now, length)
         } else {
             let (reach, switches) = (self.reach(look), &self.settings().switches);
             match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
-                Due::Passed(reading) => match self.doubted_until(&reading, look.now) {
+                Due::Passed(reading) => match reading.doubted_until(self.watched(), look.now) {
                     // Another node may have been there for longer.
                     Some(until) => {
                         let soon = look.now.after(self.passed_on(1));
-                        return self.rearm(look, Some(until.min(soon).min(lease_end))).await;
+                        return self.rearm(look, Some(until.min(soon).min(again))).await;
                     }
                     None => reading,
                 },
@@ -105,10 +118,10 @@ impl<S: Store> Control<S> {
                 Due::At(at) if reach == Reach::Awaited => {
                     let soon = look.now.after(self.passed_on(1));
                     let at = if attempt_due(look, switches) { at.min(soon) } else { at };
-                    return self.rearm(look, Some(at.min(lease_end))).await;
+                    return self.rearm(look, Some(at.min(again))).await;
                 }
-                Due::At(at) => return self.rearm(look, Some(at.min(lease_end))).await,
-                Due::Never => return self.rearm(look, Some(lease_end)).await,
+                Due::At(at) => return self.rearm(look, Some(at.min(again))).await,
+                Due::Never => return self.rearm(look, Some(again)).await,
             }
         };
         let settling = matches!(attempt.phase, Phase::Publishing { .. });
@@ -221,29 +234,19 @@ impl<S: Store> Control<S> {
         };
         let verdict = judge(&evidence.0, limits, look.now);
         self.inner.gauges.judged(verdict.ruling.name());
-        // Silence while we could not commit is not evidence against the agent.
-        let allowed_from = self.up_since().after(limits.heartbeat_timeout);
-        let silent = matches!(verdict.ruling, Ruling::Dead(Death::HeartbeatTimeout) | Ruling::Gone);
-        if silent && look.now < allowed_from {
-            self.store().rearm(key, stored.revision, Some(allowed_from)).await?;
+        let soon = || look.now.after(self.passed_on(1));
+        let again = match verdict.believed(self.watched(), self.reach(look), limits, look.now) {
+            Belief::Stands => None,
+            Belief::NotBefore(at) => Some(at),
+            Belief::AskAgain { by: Some(at) } => Some(at.min(soon())),
+            Belief::AskAgain { by: None } => Some(soon()),
+        };
+        if again.is_some() {
+            self.store().rearm(key, stored.revision, again).await?;
             return Ok(Put::Done);
         }
-        if verdict.ruling.cause().is_some() && self.reach(look) == Reach::Awaited && !silent {
-            let again = look.now.after(self.passed_on(1));
-            self.store().rearm(key, stored.revision, Some(again)).await?;
-            return Ok(Put::Done);
-        }
-        if attempt.row.runner.is_none() && matches!(verdict.ruling, Ruling::Expired | Ruling::Gone)
-        {
+        if attempt.row.runner.is_none() && verdict.ruling.is_past_completion() {
             return self.complete_elsewhere(look).await;
-        }
-        let first = verdict.reasons.as_slice().first();
-        if let Some(until) = first.and_then(|reading| self.doubted_until(reading, look.now))
-            && verdict.ruling.cause().is_some()
-        {
-            let soon = look.now.after(self.passed_on(1));
-            self.store().rearm(key, stored.revision, Some(until.min(soon))).await?;
-            return Ok(Put::Done);
         }
         let moved = sandbox::Event::from_ruling(verdict.ruling)
             .and_then(|event| sandbox::step(&stored.row.state, event, look.now, limits).accepted());

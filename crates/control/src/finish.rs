@@ -67,10 +67,8 @@ impl<S: Store> Control<S> {
                 Disposition::Deny(denial) => return Err(denial.into()),
             };
             let draft = self.draft(&look, &next, &note).with(|commit| subtasks.read(commit));
-            match self.put(extra(&look, draft)).await {
-                Ok(Put::Done) => return Ok(look),
-                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(extra(&look, draft)).await? == Put::Done {
+                return Ok(look);
             }
         }
         Err(Refused::busy())

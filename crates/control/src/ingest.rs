@@ -134,7 +134,7 @@ impl<S: Store> Control<S> {
             true => commit.read(attempt),
             false => commit.update(attempt.revision, &AttemptRow { due_at, ..attempt.row.clone() }),
         };
-        let secrets = self.secrets_in(look)?;
+        let mask = self.mask_in(look)?;
         for event in &sorted.new {
             commit = commit.event(NewEvent {
                 task: Some(attempt.row.task),
@@ -142,7 +142,7 @@ impl<S: Store> Control<S> {
                 session: look.task.row.session,
                 workflow: look.task.row.workflow,
                 kind: event.kind.name().to_owned(),
-                body: secrets.masked_json(&event.data),
+                body: mask.json(&event.data),
                 at: look.now,
             });
         }

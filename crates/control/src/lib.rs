@@ -27,6 +27,7 @@ mod frozen;
 mod ingest;
 mod look;
 mod mailbox;
+mod mask;
 pub mod metrics;
 mod orphan;
 mod perform;

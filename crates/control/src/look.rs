@@ -130,6 +130,16 @@ impl<S: Store> Control<S> {
         Ok(self.store().load::<R>(&[id]).await?.pop().flatten())
     }
 
+    pub(crate) async fn row_if<R: Record>(
+        &self,
+        id: Option<R::Id>,
+    ) -> Result<Option<Stored<R>>, Failure> {
+        match id {
+            Some(id) => self.row::<R>(id).await,
+            None => Ok(None),
+        }
+    }
+
     /// A task, with its last attempt.
     pub(crate) async fn look(&self, task: TaskId) -> Outcome<Look> {
         self.look_at(task, None).await
@@ -151,23 +161,15 @@ impl<S: Store> Control<S> {
             number => self.row::<AttemptRow>((id, number)).await?,
         };
         let session = attempt.as_ref().map(|row| row.row.session).or(task.row.session);
-        let session = match session {
-            Some(session) => self.row::<SessionRow>(session).await?,
-            None => None,
-        };
-        let sandbox = match attempt.as_ref().and_then(|row| row.row.sandbox) {
-            Some(sandbox) => self.row::<SandboxRow>(sandbox).await?,
-            None => None,
-        };
+        let session = self.row_if::<SessionRow>(session).await?;
+        let sandbox = attempt.as_ref().and_then(|row| row.row.sandbox);
+        let sandbox = self.row_if::<SandboxRow>(sandbox).await?;
         let ledger = self.row::<LedgerRow>(root).await?;
         let role = self.row::<RoleRow>(task.row.role.clone()).await?;
         let name = task.row.role.as_str();
         let policy = self.settings().policy(name, role.as_ref().map(|r| &r.row), &spec.row);
         let spec = spec.row;
-        let account = match task.row.account.clone() {
-            Some(name) => self.row::<AccountRow>(name).await?,
-            None => None,
-        };
+        let account = self.row_if::<AccountRow>(task.row.account.clone()).await?;
         Ok(Look {
             now,
             policy,
@@ -209,14 +211,9 @@ impl<S: Store> Control<S> {
         let found_second = self.store().gather(second).await?;
         let attempt = found_second.row(&attempt)?;
         let session = attempt.as_ref().map(|row| row.row.session).or(task.row.session);
-        let session = match session {
-            Some(session) => self.row::<SessionRow>(session).await?,
-            None => None,
-        };
-        let sandbox = match attempt.as_ref().and_then(|row| row.row.sandbox) {
-            Some(sandbox) => self.row::<SandboxRow>(sandbox).await?,
-            None => None,
-        };
+        let session = self.row_if::<SessionRow>(session).await?;
+        let sandbox = attempt.as_ref().and_then(|row| row.row.sandbox);
+        let sandbox = self.row_if::<SandboxRow>(sandbox).await?;
         let role = found_second.row(&role)?;
         let name = task.row.role.as_str();
         let policy = self.settings().policy(name, role.as_ref().map(|r| &r.row), &spec.row);

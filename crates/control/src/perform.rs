@@ -151,6 +151,7 @@ impl<S: Store> Control<S> {
                 let event = |_: &Look, left: &Others| Event::SubtaskRested(left.children());
                 self.nudge(task, false, event).await.map(|()| Performed::Done)
             }
+            "dependency_removed" => self.recount(task).await.map(|()| Performed::Done),
             "budget_used_up" => self.end_tree(task).await,
             other => {
                 tracing::error!(kind = other, "an effect that nobody knows was dropped");
@@ -292,10 +293,8 @@ impl<S: Store> Control<S> {
                 }
                 Disposition::Ignore | Disposition::Deny(_) => return Ok(()),
             };
-            match self.put(draft.with(|commit| subtasks.read(commit))).await {
-                Ok(Put::Done) => return Ok(()),
-                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(draft.with(|commit| subtasks.read(commit))).await? == Put::Done {
+                return Ok(());
             }
         }
         Err(Refused::busy())

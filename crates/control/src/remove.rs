@@ -212,7 +212,11 @@ impl<S: Store> Control<S> {
         }
         // What has just come to rest may not have told its parent yet, and cannot any more.
         let parent = removal.tasks.first().and_then(|row| row.row.task.parent);
-        commit = parent.iter().fold(commit, |commit, parent| commit.effect(tell(*parent, now)));
+        commit = parent.iter().fold(commit, |c, id| c.effect(tell(*id, "subtask_removed", now)));
+        // Whoever failed for it and is tried again does not wait for it.
+        for row in &removal.dependants.rows {
+            commit = commit.effect(tell(row.row.task.id, "dependency_removed", now));
+        }
         let commit = commit.request(asked.request(task, now));
         let put = self.put(Draft { commit, offer: None, effects: true }).await?;
         if put == Put::Done {
@@ -292,12 +296,12 @@ fn is_done(row: &AttemptRow) -> bool {
     row.termination.is_some_and(|saga| saga.step == Step::Done)
 }
 
-/// The effect that a parent counts its subtasks again.
-fn tell(parent: TaskId, now: Timestamp) -> NewEffect {
+/// The effect that a task counts again what it waits for.
+fn tell(task: TaskId, kind: &str, now: Timestamp) -> NewEffect {
     NewEffect {
-        task: Some(parent),
+        task: Some(task),
         attempt: None,
-        kind: "subtask_removed".to_owned(),
+        kind: kind.to_owned(),
         body: json!({}).to_string(),
         due_at: now,
     }

@@ -42,13 +42,9 @@ impl<S: Store> Control<S> {
                 self.inner.blobs.append(key, report.from, report.bytes.clone()).await?;
             }
             let draft = self.observed(&look, who, &report, length);
-            match self.put(draft).await {
-                Ok(Put::Done) => {
-                    self.inner.output.notify_waiters();
-                    return Ok(Acknowledged { next: length });
-                }
-                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(draft).await? == Put::Done {
+                self.inner.output.notify_waiters();
+                return Ok(Acknowledged { next: length });
             }
         }
         Err(Refused::busy())

@@ -5,6 +5,7 @@ use belay_api::port::{Found, Stepped, Who};
 use belay_kernel::Disposition;
 use belay_kernel::attempt::{Event as AttemptEvent, Proof};
 use belay_kernel::fence::Intent;
+use belay_kernel::receipt::UNKNOWN_END;
 use belay_kernel::sandbox;
 use belay_kernel::session::{self, Kept, Rest, Tree};
 use belay_kernel::task::State;
@@ -15,7 +16,6 @@ use belay_store::{Commit, List, NewEvent, Store, Stored};
 use serde_json::json;
 
 use crate::Control;
-use crate::absent::UNKNOWN_END;
 use crate::commit::{Draft, Put};
 use crate::look::{Look, TRIES};
 use crate::refuse::{Outcome, Refused};
@@ -28,24 +28,18 @@ impl<S: Store> Control<S> {
             let mut look = self.look_at(who.task, Some(who.attempt)).await?;
             let row = admitted(&look, who, Intent::Append)?.clone();
             let Some(saga) = row.row.termination else { return Err(not_ending()) };
-            let settles_itself = matches!(saga.step, Step::Settle | Step::Tell);
-            if saga.step != stepped.step || stepped.went == Went::Failed || settles_itself {
-                // Said again, or to be tried again; or control's own: it is settled in the commit
-                // that makes the session free, and not because a runner has come to it.
+            let said_again = saga.step != stepped.step;
+            if said_again || stepped.went == Went::Failed || !saga.step.is_runners() {
                 return Ok(saga);
             }
             let mut changed = row.row.clone();
             changed.termination = Some(after(&look, saga, &stepped));
             self.keep_found(who, &mut look, &stepped, &mut changed).await?;
             let draft = self.ended(&look, &row, changed.clone(), Commit::new());
-            match self.put(draft).await {
-                Ok(Put::Done) => {
-                    let stored = self.row::<AttemptRow>((who.task, who.attempt)).await?;
-                    let saga = stored.and_then(|row| row.row.termination);
-                    return saga.ok_or_else(not_ending);
-                }
-                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(draft).await? == Put::Done {
+                let stored = self.row::<AttemptRow>((who.task, who.attempt)).await?;
+                let saga = stored.and_then(|row| row.row.termination);
+                return saga.ok_or_else(not_ending);
             }
         }
         Err(Refused::busy())

@@ -133,10 +133,8 @@ impl<S: Store> Control<S> {
             let row = TokenRow { revoked_at: Some(now), ..stored.row };
             let request = asked.request_answered(&json!({ "token": row.id }), now);
             let commit = Commit::new().update(stored.revision, &row).request(request);
-            match self.put(commit.into()).await {
-                Ok(Put::Done) => return Ok(view(&row)),
-                Ok(Put::Overtaken) | Err(Refused::Failed(Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(commit.into()).await? == Put::Done {
+                return Ok(view(&row));
             }
         }
         Err(Refused::busy())

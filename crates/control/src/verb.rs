@@ -132,10 +132,8 @@ impl<S: Store> Control<S> {
             let request = asked.request(id, look.now);
             let draft = self.draft(&look, &next, &EndNote::NONE);
             let draft = draft.with(|commit| extra(dependencies.read(commit)).request(request));
-            match self.put(draft).await {
-                Ok(Put::Done) => return Ok(id),
-                Ok(Put::Overtaken) | Err(Refused::Failed(belay_store::Failure::Unknown)) => {}
-                Err(refused) => return Err(refused),
+            if self.try_put(draft).await? == Put::Done {
+                return Ok(id);
             }
         }
         Err(Refused::busy())

@@ -2,7 +2,7 @@
 //! what is stored.
 
 use belay_api::{Problem, WhyView};
-use belay_kernel::claim::{Account, Blocker, ClaimFacts, RoleGate, SessionSlot};
+use belay_kernel::claim::{Account, Blocker, ClaimFacts, SessionSlot};
 use belay_kernel::deadline;
 use belay_kernel::graph::DependencyState;
 use belay_kernel::receipt::{Pending, Standing};
@@ -136,14 +136,13 @@ fn claim_facts(look: &Look) -> ClaimFacts {
         row.row.session.attempt == session::Attempt::Live
     };
     let own = look.session.as_ref().filter(|row| task.session == Some(row.row.id));
-    let stopped = look.role.as_ref().is_some_and(|role| role.row.role.hold().is_some());
     ClaimFacts {
         unfinished_dependencies: task.unfinished,
         session: match own.is_some_and(busy) {
             true => SessionSlot::Busy(task.task.attempts),
             false => SessionSlot::Free,
         },
-        role: if stopped { RoleGate::Stopped } else { RoleGate::Open },
+        role: look.role.as_ref().and_then(|role| role.row.role.hold()),
         budget: look.standing(),
         account_probe: Account::Open.probe_before(task.task.id),
     }

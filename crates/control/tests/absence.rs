@@ -3,66 +3,28 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use belay_api::port::{
-    Assignment, Beat, ClaimRequest, Duty, Ending, Found, Hello, Left, Port, Pulse, Report, Start,
-    Stepped,
-};
+use belay_api::port::{Assignment, Beat, Duty, Ending, Found, Left, Port, Pulse, Stepped};
 use belay_api::{NewTask, Stopping};
-use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Went};
-use belay_kernel::{Cause, HeartbeatStatus, InstallationId, RunnerId, Span, TaskId, Timestamp};
-use belay_store::Memory;
-use support::parts;
+use belay_kernel::{Cause, HeartbeatStatus, RunnerId, Span, TaskId};
+use support::{RUNNER as HERE, World, commit, task, test};
 
-const HERE: RunnerId = RunnerId::from_bits(7);
 const THERE: RunnerId = RunnerId::from_bits(8);
 
-struct World {
-    store: Memory,
-    control: Control<Memory>,
-    now: AtomicU64,
-}
-
-async fn node(store: &Memory, drawn: u64) -> Control<Memory> {
-    Control::open(parts(store, drawn)).await.unwrap()
+/// Two machines, neither of them the node's.
+async fn world() -> World {
+    let world = World::remote().await;
+    world.join(THERE).await;
+    world
 }
 
 impl World {
-    async fn new() -> Self {
-        let store = Memory::new(InstallationId::from_bits(1), 1);
-        store.set_now(Timestamp::from_millis(1_000_000));
-        let control = node(&store, 0).await;
-        let world = Self { store, control, now: 1_000_000.into() };
-        world.join(HERE).await;
-        world.join(THERE).await;
-        world
-    }
-
-    async fn join(&self, runner: RunnerId) {
-        let hello = Hello {
-            runner,
-            name: runner.to_string(),
-            slots: 8,
-            roles: vec!["default".into()],
-            providers: vec!["process".into()],
-            version: "1".into(),
-        };
-        self.control.join(hello).await.unwrap();
-    }
-
-    /// The store's clock goes on, and time does not.
-    fn set_ahead(&self, span: Span) {
-        let now = self.now.fetch_add(span.as_millis(), Ordering::SeqCst) + span.as_millis();
-        self.store.set_now(Timestamp::from_millis(i64::try_from(now).unwrap()));
-    }
-
-    /// Time passes, and control looks at what is due. The other runner beats.
-    async fn pass(&self, span: Span) {
+    /// Time passes, and control looks at what is due. Only the other runner beats.
+    async fn pass_there(&self, span: Span) {
         let mut left = span.as_millis();
         while left > 0 {
             let step = left.min(20_000);
@@ -75,50 +37,26 @@ impl World {
         }
     }
 
-    async fn claim(&self, runner: RunnerId) -> Option<Assignment> {
-        let ask = ClaimRequest { runner, role: "default".into(), slots: 1 };
-        self.control.claim(ask).await.unwrap().pop()
-    }
-
     /// A task whose first attempt is on the first machine and has printed something.
     async fn run(&self) -> (TaskId, Assignment) {
-        let new = NewTask {
-            prompt: "Mend it".into(),
-            repository: Some("sim://repo".into()),
-            max_attempts: Some(2),
-            ..NewTask::default()
-        };
-        let id = self.control.create("ada", new).await.unwrap().summary.id;
-        let run = self.claim(HERE).await.unwrap();
-        let start = Start { token_hash: "h".into(), partial_output: false };
-        self.control.start(run.who, start).await.unwrap();
-        let report = Report { from: 0, bytes: b"abc\n".to_vec(), seen: Vec::new() };
-        self.control.report(run.who, report).await.unwrap();
+        let repository = Some("sim://repo".into());
+        let id = self.make(NewTask { repository, max_attempts: Some(2), ..task("Mend it") }).await;
+        let run = self.start_as(false).await;
+        self.print(run.who, 0, "abc\n").await;
         (id, run)
     }
-
-    async fn state(&self, task: TaskId) -> String {
-        let view = self.control.show(task).await.unwrap();
-        format!("{} {}", view.summary.state, view.summary.reason)
-    }
-}
-
-fn test<F: Future<Output = ()>>(body: F) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(body);
 }
 
 #[test]
 fn a_clock_that_is_set_ahead_ends_no_lease_and_makes_nobody_silent() {
     test(async {
-        let world = World::new().await;
+        let world = world().await;
         let (id, _) = world.run().await;
-        world.pass(Span::from_secs(20)).await;
+        world.pass_there(Span::from_secs(20)).await;
         world.set_ahead(Span::from_mins(90));
-        world.pass(Span::from_secs(30)).await;
+        world.pass_there(Span::from_secs(30)).await;
         assert_eq!(world.state(id).await, "RUNNING started", "its lease lasts half a minute more");
-        world.pass(Span::from_secs(60)).await;
+        world.pass_there(Span::from_secs(60)).await;
         assert_eq!(world.state(id).await, "QUEUED retrying", "and then it is over");
     });
 }
@@ -126,12 +64,12 @@ fn a_clock_that_is_set_ahead_ends_no_lease_and_makes_nobody_silent() {
 #[test]
 fn a_clock_that_is_set_before_a_node_begins_to_look_is_known_to_have_jumped() {
     test(async {
-        let mut world = World::new().await;
+        let mut world = world().await;
         let (id, _) = world.run().await;
-        world.pass(Span::from_secs(20)).await;
-        world.control = node(&world.store, 1_000).await;
+        world.pass_there(Span::from_secs(20)).await;
+        world.control = world.another_node().await;
         world.set_ahead(Span::from_mins(90));
-        world.pass(Span::from_secs(30)).await;
+        world.pass_there(Span::from_secs(30)).await;
         assert_eq!(world.state(id).await, "RUNNING started", "its lease is not over");
     });
 }
@@ -139,19 +77,19 @@ fn a_clock_that_is_set_before_a_node_begins_to_look_is_known_to_have_jumped() {
 #[test]
 fn a_clock_that_is_set_while_no_node_is_there_makes_nobody_silent() {
     test(async {
-        let mut world = World::new().await;
+        let mut world = world().await;
         let (id, run) = world.run().await;
-        world.pass(Span::from_secs(20)).await;
+        world.pass_there(Span::from_secs(20)).await;
         world.set_ahead(Span::from_mins(90));
-        world.control = node(&world.store, 1_000).await;
+        world.control = world.another_node().await;
         let pulse = Pulse { who: run.who, status: HeartbeatStatus::Running, told: true };
         for _ in 0..10 {
             let beat = Beat { runner: HERE, attempts: vec![pulse] };
             world.control.beat(beat).await.unwrap();
             assert_eq!(world.state(id).await, "RUNNING started");
-            world.pass(Span::from_secs(50)).await;
+            world.pass_there(Span::from_secs(50)).await;
         }
-        world.pass(Span::from_mins(3)).await;
+        world.pass_there(Span::from_mins(3)).await;
         assert_ne!(world.state(id).await, "RUNNING started", "and then it is silent indeed");
     });
 }
@@ -159,9 +97,9 @@ fn a_clock_that_is_set_while_no_node_is_there_makes_nobody_silent() {
 #[test]
 fn a_runner_is_told_what_is_its_to_do_however_nodes_look_in_step() {
     test(async {
-        let world = World::new().await;
+        let world = world().await;
         let (id, run) = world.run().await;
-        let other = node(&world.store, 1_000).await;
+        let other = world.another_node().await;
         // The other node looks first, and the runner listens to this one.
         let nodes = [other.clone(), world.control.clone()];
         let tending = nodes.map(|node| tokio::spawn(async move { node.tend().await }));
@@ -185,11 +123,11 @@ fn a_runner_is_told_what_is_its_to_do_however_nodes_look_in_step() {
 #[test]
 fn a_push_is_settled_by_another_runner_while_its_own_is_away() {
     test(async {
-        let world = World::new().await;
+        let world = world().await;
         let (id, run) = world.run().await;
-        let commit = format!("{:040x}", 1).parse().unwrap();
-        world.control.open_publish(run.who, Push { commit, expected: None }).await.unwrap();
-        world.pass(Span::from_mins(3)).await;
+        let push = Push { commit: commit(1), expected: None };
+        world.control.open_publish(run.who, push).await.unwrap();
+        world.pass_there(Span::from_mins(3)).await;
         let duties = world.control.duties(THERE, Span::ZERO).await.unwrap();
         let settles = |duty: &Duty| matches!(duty, Duty::Settle(of) if of.who == run.who);
         assert!(duties.iter().any(settles), "{duties:?}");
@@ -202,13 +140,13 @@ fn a_push_is_settled_by_another_runner_while_its_own_is_away() {
 #[test]
 fn what_a_lost_machine_has_is_given_up_and_its_task_goes_on_elsewhere() {
     test(async {
-        let world = World::new().await;
+        let world = world().await;
         let (id, first) = world.run().await;
-        world.pass(Span::from_mins(3)).await;
+        world.pass_there(Span::from_mins(3)).await;
         assert_eq!(world.state(id).await, "QUEUED retrying");
-        assert_eq!(world.claim(THERE).await, None, "the machine with the tree may come back");
-        world.pass(Span::from_mins(12)).await;
-        let second = world.claim(THERE).await.expect("nobody waits for the machine any more");
+        assert_eq!(world.claim_by(THERE).await, None, "the machine with the tree may come back");
+        world.pass_there(Span::from_mins(12)).await;
+        let second = world.claim_by(THERE).await.expect("nobody waits for the machine any more");
         assert_eq!((second.who.task, second.session), (id, first.session));
         let events = world.control.events(Some(id), None, Duration::ZERO).await.unwrap();
         let given_up = events.events.iter().find(|event| event.kind == "attempt.abandoned");
@@ -220,7 +158,7 @@ fn what_a_lost_machine_has_is_given_up_and_its_task_goes_on_elsewhere() {
 #[test]
 fn a_sandbox_that_is_gone_ends_with_what_it_is_missing_named() {
     test(async {
-        let world = World::new().await;
+        let world = world().await;
         let (id, run) = world.run().await;
         world.control.stop("ada", id, Duration::ZERO).await.unwrap();
         // The runner does not know yet how much is durable; the sandbox had more than anybody has.
@@ -245,8 +183,8 @@ fn a_sandbox_that_is_gone_ends_with_what_it_is_missing_named() {
 #[test]
 fn a_stop_reaches_a_runner_that_listens_to_another_node() {
     test(async {
-        let world = World::new().await;
-        let other = node(&world.store, 1_000).await;
+        let world = world().await;
+        let other = world.another_node().await;
         let (id, run) = world.run().await;
         let listening = other.clone();
         let heard = tokio::spawn(async move {
@@ -274,7 +212,7 @@ fn a_stop_reaches_a_runner_that_listens_to_another_node() {
 #[test]
 fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
     test(async {
-        let world = World::new().await;
+        let world = world().await;
         let (id, run) = world.run().await;
         let ending = Ending::Failed {
             cause: Cause::UsageLimit,
@@ -285,13 +223,12 @@ fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
         };
         world.control.end(run.who, ending).await.unwrap();
         assert_eq!(world.state(id).await, "QUEUED retrying");
-        world.pass(Span::from_mins(31)).await;
-        let new = NewTask { prompt: "Mend more".into(), ..NewTask::default() };
-        let next = world.control.create("ada", new).await.unwrap().summary.id;
-        let first = world.claim(THERE).await.expect("one goes first").who.task;
-        assert_eq!(world.claim(THERE).await, None, "and the other waits for how that goes");
+        world.pass_there(Span::from_mins(31)).await;
+        let next = world.make(task("Mend more")).await;
+        let first = world.claim_by(THERE).await.expect("one goes first").who.task;
+        assert_eq!(world.claim_by(THERE).await, None, "and the other waits for how that goes");
         world.control.stop("ada", first, Duration::ZERO).await.unwrap();
-        let second = world.claim(THERE).await.expect("it may go now");
+        let second = world.claim_by(THERE).await.expect("it may go now");
         assert!(second.who.task != first && [id, next].contains(&second.who.task));
     });
 }

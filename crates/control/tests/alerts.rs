@@ -3,93 +3,27 @@
 
 mod support;
 
-use std::cell::Cell;
 use std::time::Duration;
 
-use belay_api::port::{
-    Assignment, Beat, ClaimRequest, Ending, Found, Hello, Left, Port, Pulse, Report, Seen, Start,
-    Stepped, Who,
-};
-use belay_api::{Ask, NewTask};
-use belay_control::{Control, Parts};
+use belay_api::NewTask;
+use belay_api::port::{Assignment, Beat, Ending, Left, Port, Pulse, Report, Seen, Who};
 use belay_kernel::task::{Blocked, State};
-use belay_kernel::termination::{Step, Storage, Termination, Went};
-use belay_kernel::{
-    AttemptNumber, HeartbeatStatus, InstallationId, RunnerId, Span, TaskId, Timestamp, Usage,
-};
+use belay_kernel::{AttemptNumber, HeartbeatStatus, RunnerId, Span, Usage};
 use belay_store::rows::TaskRow;
-use belay_store::{Commit, EventFilter, Memory, Store};
-use support::parts;
-
-const RUNNER: RunnerId = RunnerId::from_bits(7);
-
-struct World {
-    store: Memory,
-    control: Control<Memory>,
-    now: Cell<i64>,
-}
+use belay_store::{Commit, EventFilter, Store};
+use support::{RUNNER, World, task, test};
 
 impl World {
-    async fn new() -> Self {
-        let store = Memory::new(InstallationId::from_bits(1), 1);
-        store.set_now(Timestamp::from_millis(1_000_000));
-        let parts = Parts { embedded: Some(RUNNER), ..parts(&store, 0) };
-        let control = Control::open(parts).await.unwrap();
-        let world = Self { store, control, now: Cell::new(1_000_000) };
-        world.join(RUNNER).await;
-        world
-    }
-
-    async fn join(&self, runner: RunnerId) {
-        let hello = Hello {
-            runner,
-            name: "here".into(),
-            slots: 8,
-            roles: vec!["default".into()],
-            providers: vec!["process".into()],
-            version: "1".into(),
-        };
-        self.control.join(hello).await.unwrap();
-    }
-
-    /// Lets time pass, and lets control do what there is to do.
-    async fn pass(&self, span: Span) {
-        self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
-        self.store.set_now(Timestamp::from_millis(self.now.get()));
-        tokio::time::advance(Duration::from_millis(span.as_millis())).await;
-        self.tend().await;
-    }
-
-    async fn tend(&self) {
-        let _ = tokio::time::timeout(Duration::from_millis(1_500), self.control.tend()).await;
-    }
-
-    async fn start(&self, new: NewTask) -> (TaskId, Assignment) {
-        let id = self.control.create(Ask::by("ada"), new).await.unwrap().summary.id;
-        let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
-        let run = self.control.claim(ask).await.unwrap().remove(0);
-        let start = Start { token_hash: "h".into(), partial_output: true };
-        self.control.start(run.who, start).await.unwrap();
-        (id, run)
+    /// A task whose agent runs.
+    async fn run(&self, new: NewTask) -> Assignment {
+        self.make(new).await;
+        self.start().await
     }
 
     async fn beat(&self, runner: RunnerId, attempts: &[Who]) {
         let pulse = |who: &Who| Pulse { who: *who, status: HeartbeatStatus::Running, told: true };
         let attempts = attempts.iter().map(pulse).collect();
         self.control.beat(Beat { runner, attempts }).await.unwrap();
-    }
-
-    async fn terminate(&self, who: Who) {
-        let mut saga = Termination::begin(Storage::Outlives);
-        while saga.step != Step::Done {
-            let found = match saga.step {
-                Step::Kill => Found::Dead { processes: 3 },
-                _ => Found::Nothing,
-            };
-            let stepped = Stepped { step: saga.step, went: Went::Done, found };
-            saga = self.control.stepped(who, stepped).await.unwrap();
-        }
-        self.tend().await;
     }
 
     /// The alerts of one kind: their states, with their subjects.
@@ -99,7 +33,7 @@ impl World {
         of.map(|alert| (alert.state, alert.subject)).collect()
     }
 
-    async fn state(&self, kind: &str) -> String {
+    async fn alert(&self, kind: &str) -> String {
         self.alerts(kind).await.pop().map_or("none".to_owned(), |(state, _)| state)
     }
 
@@ -123,34 +57,24 @@ impl World {
     }
 }
 
-fn task() -> NewTask {
-    NewTask { prompt: "Mend it".into(), ..NewTask::default() }
-}
-
-fn test<F: Future<Output = ()>>(body: F) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(body);
-}
-
 #[test]
 fn stops_that_are_not_proven_in_time() {
     test(async {
         let world = World::new().await;
-        let (id, run) = world.start(task()).await;
-        world.control.stop(Ask::by("ada"), id, Duration::ZERO).await.unwrap();
+        let run = world.run(task("Mend it")).await;
+        world.control.stop("ada", run.who.task, Duration::ZERO).await.unwrap();
         world.pass(Span::from_secs(59)).await;
-        assert_eq!(world.state("stop_failures").await, "none");
+        assert_eq!(world.alert("stop_failures").await, "none");
         assert_eq!(world.figure("belay_stops_overdue").await, "0");
         world.pass(Span::from_secs(2)).await;
-        assert_eq!(world.state("stop_failures").await, "firing");
+        assert_eq!(world.alert("stop_failures").await, "firing");
         assert_eq!(world.figure("belay_stops_overdue").await, "1");
         assert_eq!(world.figure("belay_alerts{kind=\"stop_failures\"}").await, "1");
         world.terminate(run.who).await;
-        assert_eq!(world.state("stop_failures").await, "firing", "it was too late");
+        assert_eq!(world.alert("stop_failures").await, "firing", "it was too late");
         assert_eq!(world.figure("belay_stops_total{result=\"failed\"}").await, "1");
         world.pass(Span::from_mins(66)).await;
-        assert_eq!(world.state("stop_failures").await, "cleared");
+        assert_eq!(world.alert("stop_failures").await, "cleared");
         assert_eq!(world.told("stop_failures").await, (1, 1));
     });
 }
@@ -159,11 +83,11 @@ fn stops_that_are_not_proven_in_time() {
 fn stops_that_are_proven_are_no_alert_and_are_measured() {
     test(async {
         let world = World::new().await;
-        let (id, run) = world.start(task()).await;
-        world.control.stop(Ask::by("ada"), id, Duration::ZERO).await.unwrap();
+        let run = world.run(task("Mend it")).await;
+        world.control.stop("ada", run.who.task, Duration::ZERO).await.unwrap();
         world.pass(Span::from_secs(2)).await;
         world.terminate(run.who).await;
-        assert_eq!(world.state("stop_failures").await, "none");
+        assert_eq!(world.alert("stop_failures").await, "none");
         assert_eq!(world.figure("belay_stops_total{result=\"proven\"}").await, "1");
         assert_eq!(world.figure("belay_stop_seconds_bucket{le=\"1\"}").await, "0");
         assert_eq!(world.figure("belay_stop_seconds_bucket{le=\"2.5\"}").await, "1");
@@ -176,22 +100,21 @@ fn stops_that_are_proven_are_no_alert_and_are_measured() {
 fn inactivity_timeouts() {
     test(async {
         let world = World::new().await;
-        let (_, run) = world.start(task()).await;
-        let report = Report { from: 0, bytes: b"x\n".to_vec(), seen: vec![] };
-        world.control.report(run.who, report).await.unwrap();
+        let run = world.run(task("Mend it")).await;
+        world.print(run.who, 0, "x\n").await;
         world.beat(RUNNER, &[run.who]).await;
         world.tend().await;
-        assert_eq!(world.state("inactivity_timeouts").await, "none");
+        assert_eq!(world.alert("inactivity_timeouts").await, "none");
         world.pass(Span::from_secs(45)).await;
         world.beat(RUNNER, &[run.who]).await;
         world.pass(Span::from_secs(20)).await;
         world.tend().await;
         assert_eq!(world.figure("belay_timeouts_total{clock=\"inactivity\"}").await, "1");
-        assert_eq!(world.state("inactivity_timeouts").await, "firing");
+        assert_eq!(world.alert("inactivity_timeouts").await, "firing");
         world.terminate(run.who).await;
         assert_eq!(world.figure("belay_timeout_cleanups_total{result=\"proven\"}").await, "1");
         world.pass(Span::from_mins(66)).await;
-        assert_eq!(world.state("inactivity_timeouts").await, "cleared");
+        assert_eq!(world.alert("inactivity_timeouts").await, "cleared");
         assert_eq!(world.told("inactivity_timeouts").await, (1, 1));
     });
 }
@@ -200,15 +123,15 @@ fn inactivity_timeouts() {
 fn a_sandbox_that_its_runner_does_not_have() {
     test(async {
         let world = World::new().await;
-        let (_, run) = world.start(task()).await;
+        let run = world.run(task("Mend it")).await;
         world.pass(Span::from_secs(1)).await;
         world.control.sweep(RUNNER, vec![]).await.unwrap();
         world.tend().await;
-        assert_eq!(world.state("sandbox_missing").await, "pending");
+        assert_eq!(world.alert("sandbox_missing").await, "pending");
         world.pass(Span::from_mins(60 * 24 - 1)).await;
         world.control.sweep(RUNNER, vec![]).await.unwrap();
         world.tend().await;
-        assert_eq!(world.state("sandbox_missing").await, "pending");
+        assert_eq!(world.alert("sandbox_missing").await, "pending");
         world.pass(Span::from_mins(2)).await;
         world.control.sweep(RUNNER, vec![]).await.unwrap();
         world.tend().await;
@@ -216,9 +139,9 @@ fn a_sandbox_that_its_runner_does_not_have() {
         assert_eq!(world.alerts("sandbox_missing").await, [("firing".to_owned(), subject)]);
         world.beat(RUNNER, &[]).await;
         world.pass(Span::from_mins(5)).await;
-        assert_eq!(world.state("sandbox_missing").await, "firing", "nobody has said otherwise");
+        assert_eq!(world.alert("sandbox_missing").await, "firing", "nobody has said otherwise");
         world.terminate(run.who).await;
-        assert_eq!(world.state("sandbox_missing").await, "cleared");
+        assert_eq!(world.alert("sandbox_missing").await, "cleared");
         assert_eq!(world.told("sandbox_missing").await, (1, 1));
     });
 }
@@ -229,14 +152,14 @@ fn a_runner_that_joins_again_and_again() {
         let world = World::new().await;
         world.join(RUNNER).await;
         world.tend().await;
-        assert_eq!(world.state("workers_flapping").await, "none");
+        assert_eq!(world.alert("workers_flapping").await, "none");
         world.join(RUNNER).await;
         world.tend().await;
         let expected = [("firing".to_owned(), RUNNER.to_string())];
         assert_eq!(world.alerts("workers_flapping").await, expected);
         assert_eq!(world.figure("belay_runner_joins_total").await, "3");
         world.pass(Span::from_mins(6)).await;
-        assert_eq!(world.state("workers_flapping").await, "cleared");
+        assert_eq!(world.alert("workers_flapping").await, "cleared");
         assert_eq!(world.told("workers_flapping").await, (1, 1));
     });
 }
@@ -245,22 +168,22 @@ fn a_runner_that_joins_again_and_again() {
 fn a_budget_that_is_nearly_used() {
     test(async {
         let world = World::new().await;
-        let new = NewTask { max_tokens: Some(1_000), ..task() };
-        let (id, run) = world.start(new).await;
+        let new = NewTask { max_tokens: Some(1_000), ..task("Mend it") };
+        let run = world.run(new).await;
         let used = |tokens| Seen::Usage(Usage { output_tokens: tokens, ..Usage::default() });
         let report =
             |from, tokens| Report { from, bytes: b"x\n".to_vec(), seen: vec![used(tokens)] };
         world.control.report(run.who, report(0, 799)).await.unwrap();
         world.tend().await;
-        assert_eq!(world.state("budget_nearly_used").await, "none");
+        assert_eq!(world.alert("budget_nearly_used").await, "none");
         world.control.report(run.who, report(2, 800)).await.unwrap();
         world.tend().await;
-        let expected = [("firing".to_owned(), id.to_string())];
+        let expected = [("firing".to_owned(), run.who.task.to_string())];
         assert_eq!(world.alerts("budget_nearly_used").await, expected);
         let left = Left { changed: true, summary: None };
         world.control.end(run.who, Ending::Succeeded(left)).await.unwrap();
         world.terminate(run.who).await;
-        assert_eq!(world.state("budget_nearly_used").await, "cleared");
+        assert_eq!(world.alert("budget_nearly_used").await, "cleared");
         assert_eq!(world.told("budget_nearly_used").await, (1, 1));
     });
 }
@@ -274,15 +197,15 @@ fn most_runners_fall_silent_together() {
             world.join(runner).await;
         }
         world.pass(Span::from_secs(85)).await;
-        assert_eq!(world.state("mass_death").await, "none");
+        assert_eq!(world.alert("mass_death").await, "none");
         world.beat(RUNNER, &[]).await;
         world.pass(Span::from_secs(6)).await;
-        assert_eq!(world.state("mass_death").await, "firing");
+        assert_eq!(world.alert("mass_death").await, "firing");
         for runner in others {
             world.beat(runner, &[]).await;
         }
         world.tend().await;
-        assert_eq!(world.state("mass_death").await, "cleared");
+        assert_eq!(world.alert("mass_death").await, "cleared");
         assert_eq!(world.told("mass_death").await, (1, 1));
     });
 }
@@ -291,8 +214,8 @@ fn most_runners_fall_silent_together() {
 fn a_task_that_nothing_will_move_on() {
     test(async {
         let world = World::new().await;
-        let new = NewTask { hold: true, ..task() };
-        let id = world.control.create(Ask::by("ada"), new).await.unwrap().summary.id;
+        let new = NewTask { hold: true, ..task("Mend it") };
+        let id = world.make(new).await;
         // No decision leads here: it waits for subtasks, and has none.
         let set = async |state: State| {
             let mut stored = world.store.load::<TaskRow>(&[id]).await.unwrap().remove(0).unwrap();
@@ -303,13 +226,13 @@ fn a_task_that_nothing_will_move_on() {
         };
         set(State::Blocked(Blocked::Subtasks { attempt: AttemptNumber(1) })).await;
         world.tend().await;
-        assert_eq!(world.state("no_live_path").await, "pending");
+        assert_eq!(world.alert("no_live_path").await, "pending");
         world.pass(Span::from_secs(61)).await;
         let expected = [("firing".to_owned(), id.to_string())];
         assert_eq!(world.alerts("no_live_path").await, expected);
         set(State::Cancelled).await;
         world.tend().await;
-        assert_eq!(world.state("no_live_path").await, "cleared");
+        assert_eq!(world.alert("no_live_path").await, "cleared");
         assert_eq!(world.told("no_live_path").await, (1, 1));
     });
 }
@@ -322,7 +245,7 @@ fn a_restart_neither_repeats_nor_forgets_and_counts_nothing_twice() {
             world.join(RUNNER).await;
         }
         world.tend().await;
-        let second = Control::open(parts(&world.store, 1_000)).await.unwrap();
+        let second = world.another_node().await;
         let _ = tokio::time::timeout(Duration::from_millis(1_500), second.tend()).await;
         assert_eq!(world.told("workers_flapping").await, (1, 0));
         let page = second.metrics().await.unwrap().text();

@@ -2,64 +2,28 @@
 
 mod support;
 
-use std::cell::Cell;
 use std::time::Duration;
 
-use belay_api::port::{Assignment, ClaimRequest, Hello, Port, Start, Who};
-use belay_api::{
-    AgentEvent, Code, EventsTaken, Heartbeat, NewTask, Problem, read_events, token_hash,
-};
-use belay_control::{Control, Parts};
+use belay_api::port::{Assignment, Who};
+use belay_api::{AgentEvent, Code, EventsTaken, Heartbeat, NewTask, Problem, read_events};
 use belay_kernel::sandbox::Status;
-use belay_kernel::{HeartbeatStatus, InstallationId, RunnerId, SandboxId, Span, TaskId, Timestamp};
+use belay_kernel::{HeartbeatStatus, SandboxId, Span, TaskId};
 use belay_store::memory::{Fault, Operation};
 use belay_store::rows::{AttemptRow, SandboxRow};
-use belay_store::{Commit, Memory, Store};
-use support::parts;
-
-const RUNNER: RunnerId = RunnerId::from_bits(7);
-
-struct World {
-    store: Memory,
-    control: Control<Memory>,
-    now: Cell<i64>,
-}
+use belay_store::{Commit, Store};
+use support::{World, task, test};
 
 impl World {
-    async fn new() -> Self {
-        let store = Memory::new(InstallationId::from_bits(1), 1);
-        store.set_now(Timestamp::from_millis(1_000_000));
-        let parts = Parts { embedded: Some(RUNNER), ..parts(&store, 0) };
-        let control = Control::open(parts).await.unwrap();
-        let hello = Hello {
-            runner: RUNNER,
-            name: "here".into(),
-            slots: 8,
-            roles: vec!["default".into()],
-            providers: vec!["process".into()],
-            version: "1".into(),
-        };
-        control.join(hello).await.unwrap();
-        Self { store, control, now: Cell::new(1_000_000) }
-    }
-
     /// A task whose agent runs, and prints while it thinks.
-    async fn start(&self) -> Assignment {
-        self.start_as(true).await
+    async fn run(&self) -> Assignment {
+        self.make(task("Mend it.")).await;
+        self.start().await
     }
 
-    async fn start_as(&self, partial_output: bool) -> Assignment {
-        let task = NewTask { prompt: "Mend it.".into(), ..NewTask::default() };
-        self.start_task(task, partial_output).await
-    }
-
-    async fn start_task(&self, task: NewTask, partial_output: bool) -> Assignment {
-        self.control.create("ada", task).await.unwrap();
-        let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
-        let run = self.control.claim(ask).await.unwrap().remove(0);
-        let start = Start { token_hash: token_hash("t"), partial_output };
-        self.control.start(run.who, start).await.unwrap();
-        run
+    /// A task whose agent runs, and is silent while it thinks.
+    async fn run_silent(&self) -> Assignment {
+        self.make(task("Mend it.")).await;
+        self.start_as(false).await
     }
 
     async fn tell(&self, run: &Assignment, body: &str) -> Result<EventsTaken, Problem> {
@@ -73,22 +37,9 @@ impl World {
         taken.map(|taken| format!("{} {}", taken.state, taken.verdict))
     }
 
-    /// Lets time pass, and lets control look at what is due.
-    async fn pass(&self, span: Span) {
-        self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
-        self.store.set_now(Timestamp::from_millis(self.now.get()));
-        tokio::time::advance(Duration::from_millis(span.as_millis())).await;
-        let _ = tokio::time::timeout(Duration::from_millis(1_500), self.control.tend()).await;
-    }
-
     async fn status(&self, sandbox: SandboxId) -> Status {
         let rows = self.store.load::<SandboxRow>(&[sandbox]).await.unwrap();
         rows[0].as_ref().unwrap().row.state.status()
-    }
-
-    async fn state(&self, task: TaskId) -> String {
-        let view = self.control.show(task).await.unwrap();
-        format!("{} {}", view.summary.state, view.summary.reason)
     }
 
     /// The kinds of the agent's events, in order.
@@ -97,9 +48,7 @@ impl World {
         let kinds = read.events.into_iter().map(|event| event.kind);
         kinds.filter(|kind| kind.starts_with("agent.")).collect()
     }
-}
 
-impl World {
     /// From now on no runner has the attempt: its agent runs elsewhere.
     async fn leave_alone(&self, run: &Assignment) {
         let id = (run.who.task, run.who.attempt);
@@ -110,12 +59,6 @@ impl World {
     }
 }
 
-fn test<F: Future<Output = ()>>(body: F) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(body);
-}
-
 fn code<T: std::fmt::Debug>(answer: Result<T, Problem>) -> Code {
     answer.unwrap_err().code
 }
@@ -124,7 +67,7 @@ fn code<T: std::fmt::Debug>(answer: Result<T, Problem>) -> Code {
 fn completed_comes_many_times_and_work_after_it_resumes() {
     test(async {
         let world = World::new().await;
-        let run = world.start().await;
+        let run = world.run().await;
         for (kind, status) in [
             ("agent.thinking", Status::Running),
             ("agent.completed", Status::Completed),
@@ -145,7 +88,7 @@ fn completed_comes_many_times_and_work_after_it_resumes() {
 fn what_was_told_before_is_known_and_a_gap_is_refused_whole() {
     test(async {
         let world = World::new().await;
-        let run = world.start().await;
+        let run = world.run().await;
         let numbered = |numbers: std::ops::RangeInclusive<u64>| {
             let events: Vec<_> =
                 numbers.map(|n| format!("{{\"kind\":\"agent.e{n}\",\"seq\":{n}}}")).collect();
@@ -166,7 +109,7 @@ fn what_was_told_before_is_known_and_a_gap_is_refused_whole() {
 fn a_key_stands_for_its_request_and_for_no_other() {
     test(async {
         let world = World::new().await;
-        let run = world.start().await;
+        let run = world.run().await;
         let events = |kind: &str| read_events(format!("{{\"kind\":\"{kind}\"}}").as_bytes());
         let tell = async |kind: &str, key: &str| {
             let events: Vec<AgentEvent> = events(kind).unwrap();
@@ -185,7 +128,7 @@ fn an_answer_of_the_store_that_is_lost_stores_nothing_twice() {
     test(async {
         for body in [r#"{"kind":"agent.one"}"#, r#"{"kind":"agent.one","seq":1}"#] {
             let world = World::new().await;
-            let run = world.start().await;
+            let run = world.run().await;
             let mut lose = true;
             let script = move |operation| match operation {
                 Operation::Commit if std::mem::take(&mut lose) => Fault::LoseReply,
@@ -202,8 +145,8 @@ fn an_answer_of_the_store_that_is_lost_stores_nothing_twice() {
 fn who_speaks_for_what_is_over_is_told_so() {
     test(async {
         let world = World::new().await;
-        let run = world.start().await;
-        let other = world.start().await;
+        let run = world.run().await;
+        let other = world.run().await;
         let foreign = Assignment { sandbox: other.sandbox, ..run.clone() };
         assert_eq!(code(world.tell(&foreign, "{\"kind\":\"x\"}").await), Code::Forbidden);
         let stale =
@@ -227,7 +170,7 @@ fn who_speaks_for_what_is_over_is_told_so() {
 fn beats_prove_life_and_events_prove_work() {
     test(async {
         let world = World::new().await;
-        let run = world.start().await;
+        let run = world.run().await;
         let task = run.who.task;
         assert_eq!(world.beat(&run, HeartbeatStatus::Idle).await.unwrap(), "RUNNING working");
         // Alive all the time, and idle all the time: rule 7.
@@ -239,7 +182,7 @@ fn beats_prove_life_and_events_prove_work() {
         world.pass(Span::from_secs(40)).await;
         assert_eq!(world.state(task).await, "FAILED idle_timeout");
 
-        let run = world.start().await;
+        let run = world.run().await;
         for _ in 0..6 {
             world.tell(&run, "{\"kind\":\"agent.unheard_of\"}").await.unwrap();
             world.pass(Span::from_secs(50)).await;
@@ -252,7 +195,7 @@ fn beats_prove_life_and_events_prove_work() {
 fn an_open_tool_call_holds_the_clocks_off() {
     test(async {
         let world = World::new().await;
-        let run = world.start().await;
+        let run = world.run().await;
         let call = |kind| format!("{{\"kind\":\"{kind}\",\"call\":\"c1\"}}");
         world.tell(&run, &call("agent.tool_use")).await.unwrap();
         for _ in 0..5 {
@@ -270,7 +213,7 @@ fn an_open_tool_call_holds_the_clocks_off() {
 fn an_agent_elsewhere_holds_its_lease_by_its_beats_and_succeeds_when_it_lingers_no_more() {
     test(async {
         let world = World::new().await;
-        let (run, silent) = (world.start_as(false).await, world.start_as(false).await);
+        let (run, silent) = (world.run_silent().await, world.run_silent().await);
         world.leave_alone(&run).await;
         world.leave_alone(&silent).await;
         let work = "{\"kind\":\"agent.file_edited\"}";
@@ -301,8 +244,8 @@ fn secrets_that_an_agent_tells_are_not_kept() {
         let world = World::new().await;
         let secret = "sesame-\"open\"-now";
         let environment = [("FARM_TOKEN".to_owned(), secret.to_owned())].into();
-        let task = NewTask { prompt: "Mend it.".into(), environment, ..NewTask::default() };
-        let run = world.start_task(task, true).await;
+        world.make(NewTask { environment, ..task("Mend it.") }).await;
+        let run = world.start().await;
         let data = serde_json::json!({ "ran": ["login", secret], "as": "belay_attempt_x_1_00ff" });
         let event = serde_json::json!({ "kind": "agent.tool_use", "data": data });
         world.tell(&run, &event.to_string()).await.unwrap();

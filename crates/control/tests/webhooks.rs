@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use belay_api::{Ask, Code, EditWebhook, HookShape, ListLetters, MadeWebhook, NewTask, NewWebhook};
 use belay_control::{Control, Courier, HookSettings, Parcel, Parts, Settings, Undelivered};
-use belay_kernel::{InstallationId, Span, TaskId, Timestamp};
+use belay_kernel::{Span, TaskId};
 use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::rows::Secret;
 use belay_store::{Commit, Memory, NewEvent, Store};
 use serde_json::Value;
-use support::parts;
+use support::{memory, parts, test};
 
 /// How a receiver behaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,28 +89,26 @@ impl Courier for Receiver {
     }
 }
 
-struct World {
+/// A store, the receiver that its nodes write to, and how many ids were drawn.
+struct Post {
     store: Memory,
     blobs: Blobs,
     receiver: Receiver,
     drawn: AtomicU64,
 }
 
-impl World {
+impl Post {
     fn new() -> Self {
-        let store = Memory::new(InstallationId::from_bits(1), 1);
-        store.set_now(Timestamp::from_millis(1_000_000));
         let blobs = Blobs::in_memory(BlobLimits::default());
-        Self { store, blobs, receiver: Receiver::new(), drawn: AtomicU64::new(0) }
+        Self { store: memory(), blobs, receiver: Receiver::new(), drawn: AtomicU64::new(0) }
     }
 
     async fn node(&self, webhooks: Vec<HookSettings>) -> Control<Memory> {
         let drawn = self.drawn.fetch_add(100_000, Ordering::SeqCst);
         let parts = Parts {
-            blobs: self.blobs.clone(),
             settings: Settings { agent: "claude".into(), webhooks, ..Settings::default() },
             courier: Some(Arc::new(self.receiver.clone())),
-            ..parts(&self.store, drawn)
+            ..parts(&self.store, &self.blobs, drawn)
         };
         Control::open(parts).await.unwrap()
     }
@@ -141,31 +139,25 @@ async fn task(control: &Control<Memory>) -> TaskId {
 }
 
 /// Something happens to a task.
-async fn happens(world: &World, task: Option<TaskId>, kind: &str) {
-    let now = world.store.now().await.unwrap();
+async fn happens(post: &Post, task: Option<TaskId>, kind: &str) {
+    let now = post.store.now().await.unwrap();
     let event = NewEvent { task, ..NewEvent::general(kind, "{}".into(), now) };
-    assert!(world.store.commit(Commit::new().event(event)).await.unwrap().is_done());
-}
-
-fn test<F: Future<Output = ()>>(body: F) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(body);
+    assert!(post.store.commit(Commit::new().event(event)).await.unwrap().is_done());
 }
 
 #[test]
 fn a_hook_is_told_what_it_wants_from_its_making_on() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         let before = task(&node).await;
         let made = hook(&node, &["task.created", "alert.*"]).await;
         assert!(made.secret.unwrap().starts_with("belay_hook_"));
         let after = task(&node).await;
-        happens(&world, Some(after), "task.ready").await;
-        happens(&world, None, "alert.firing").await;
+        happens(&post, Some(after), "task.ready").await;
+        happens(&post, None, "alert.firing").await;
         tend(&node).await;
-        let told: Vec<_> = world.receiver.got().into_iter().map(|got| (got.1, got.3)).collect();
+        let told: Vec<_> = post.receiver.got().into_iter().map(|got| (got.1, got.3)).collect();
         let expected = [(Some(after.to_string()), "task.created"), (None, "alert.firing")];
         let mut expected = expected.map(|(task, kind)| (task, kind.to_owned())).to_vec();
         expected.sort();
@@ -180,22 +172,22 @@ fn a_hook_is_told_what_it_wants_from_its_making_on() {
 #[test]
 fn tasks_are_told_in_order_and_do_not_wait_for_each_other() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         hook(&node, &["task.*"]).await;
         let mut tasks = Vec::new();
         for _ in 0..30 {
             tasks.push(task(&node).await);
         }
-        *world.receiver.picky.lock().unwrap() = Some(tasks[0].to_string());
+        *post.receiver.picky.lock().unwrap() = Some(tasks[0].to_string());
         for step in 0..10 {
             for id in &tasks {
-                happens(&world, Some(*id), &format!("task.step{step}")).await;
+                happens(&post, Some(*id), &format!("task.step{step}")).await;
             }
         }
         tend(&node).await;
         let of = |id: TaskId| {
-            let got = world.receiver.got();
+            let got = post.receiver.got();
             let mine = got.into_iter().filter(|got| got.1 == Some(id.to_string()));
             mine.map(|got| got.2).collect::<Vec<_>>()
         };
@@ -209,8 +201,8 @@ fn tasks_are_told_in_order_and_do_not_wait_for_each_other() {
         let tried: Vec<_> = letters.iter().filter(|letter| letter.tries > 0).collect();
         assert_eq!(tried.len(), 1, "only the first was tried");
         assert_eq!(tried[0].failure.as_deref(), Some("it answered 500"));
-        *world.receiver.picky.lock().unwrap() = None;
-        world.pass(Span::from_mins(2)).await;
+        *post.receiver.picky.lock().unwrap() = None;
+        post.pass(Span::from_mins(2)).await;
         tend(&node).await;
         assert_eq!(of(tasks[0]).len(), 11);
         assert!(of(tasks[0]).is_sorted());
@@ -220,10 +212,10 @@ fn tasks_are_told_in_order_and_do_not_wait_for_each_other() {
 #[test]
 fn a_letter_is_repeated_for_a_day_then_dead_then_replayed() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         hook(&node, &["task.created"]).await;
-        world.receiver.set(Mood::Fails);
+        post.receiver.set(Mood::Fails);
         task(&node).await;
         tend(&node).await;
         let mut tries = 0;
@@ -235,23 +227,23 @@ fn a_letter_is_repeated_for_a_day_then_dead_then_replayed() {
             if letters[0].state == "dead" {
                 break;
             }
-            world.pass(Span::from_mins(30)).await;
+            post.pass(Span::from_mins(30)).await;
             tend(&node).await;
         }
         assert!((20..60).contains(&tries), "{tries} tries in a day");
         let view = node.webhook("farm").await.unwrap();
         assert_eq!((view.waiting, view.dead), (0, 1));
         assert_eq!(view.failure.as_deref(), Some("it answered 500"));
-        world.receiver.set(Mood::Takes);
+        post.receiver.set(Mood::Takes);
         tend(&node).await;
-        assert_eq!(world.receiver.got(), [], "the dead stay dead");
+        assert_eq!(post.receiver.got(), [], "the dead stay dead");
         let dead = ListLetters { state: Some("dead".into()), ..ListLetters::default() };
         let dead = node.letters("farm", dead).await.unwrap().letters.remove(0);
         assert_eq!(node.replay("ada", "farm", Some(dead.number)).await.unwrap().replayed, 1);
         let again = node.replay("ada", "farm", Some(dead.number)).await;
         assert!(again.is_err(), "it is not dead any more");
         tend(&node).await;
-        assert_eq!(world.receiver.got()[0].0, dead.delivery);
+        assert_eq!(post.receiver.got()[0].0, dead.delivery);
         let view = node.webhook("farm").await.unwrap();
         assert_eq!((view.waiting, view.dead), (0, 0));
     });
@@ -260,19 +252,19 @@ fn a_letter_is_repeated_for_a_day_then_dead_then_replayed() {
 #[test]
 fn what_was_delivered_but_not_recorded_is_delivered_again_under_the_same_name() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         hook(&node, &["task.created"]).await;
-        world.receiver.set(Mood::Hangs);
+        post.receiver.set(Mood::Hangs);
         task(&node).await;
         tend(&node).await;
-        assert_eq!(world.receiver.got().len(), 1);
+        assert_eq!(post.receiver.got().len(), 1);
         drop(node);
-        world.receiver.set(Mood::Takes);
-        world.pass(Span::from_secs(16)).await; // the fallen node's lease
-        let next = world.node(vec![]).await;
+        post.receiver.set(Mood::Takes);
+        post.pass(Span::from_secs(16)).await; // the fallen node's lease
+        let next = post.node(vec![]).await;
         tend(&next).await;
-        let got = world.receiver.got();
+        let got = post.receiver.got();
         assert_eq!(got.len(), 2);
         assert_eq!(got[0], got[1]);
         assert_eq!(next.webhook("farm").await.unwrap().waiting, 0);
@@ -282,8 +274,8 @@ fn what_was_delivered_but_not_recorded_is_delivered_again_under_the_same_name() 
 #[test]
 fn one_node_at_a_time_sends_for_a_hook() {
     test(async {
-        let world = World::new();
-        let (one, other) = (world.node(vec![]).await, world.node(vec![]).await);
+        let post = Post::new();
+        let (one, other) = (post.node(vec![]).await, post.node(vec![]).await);
         hook(&one, &["task.*"]).await;
         for _ in 0..20 {
             task(&other).await;
@@ -291,7 +283,7 @@ fn one_node_at_a_time_sends_for_a_hook() {
         let both = async { tokio::join!(one.tend(), other.tend()) };
         let _ = tokio::time::timeout(Duration::from_secs(5), both).await;
         let mut times = BTreeMap::<String, usize>::new();
-        for got in world.receiver.got() {
+        for got in post.receiver.got() {
             *times.entry(got.0).or_default() += 1;
         }
         assert_eq!(times.len(), 20);
@@ -302,26 +294,26 @@ fn one_node_at_a_time_sends_for_a_hook() {
 #[test]
 fn more_events_than_letters_may_wait_are_told_without_a_gap() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         hook(&node, &["noise"]).await;
-        world.receiver.set(Mood::Fails);
+        post.receiver.set(Mood::Fails);
         for _ in 0..2_600 {
-            happens(&world, None, "noise").await;
+            happens(&post, None, "noise").await;
         }
         tend(&node).await;
         let view = node.webhook("farm").await.unwrap();
         assert!((1_000..=1_500).contains(&view.waiting), "{} wait", view.waiting);
         assert!(view.behind > 1_000, "the rest waits where events are");
-        world.receiver.set(Mood::Takes);
-        world.pass(Span::from_mins(1)).await;
+        post.receiver.set(Mood::Takes);
+        post.pass(Span::from_mins(1)).await;
         for _ in 0..200 {
             tend(&node).await;
             if node.webhook("farm").await.unwrap().waiting == 0 {
                 break;
             }
         }
-        let numbers: Vec<_> = world.receiver.got().into_iter().map(|got| got.2).collect();
+        let numbers: Vec<_> = post.receiver.got().into_iter().map(|got| got.2).collect();
         assert_eq!(numbers.len(), 2_600);
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once");
     });
@@ -330,7 +322,7 @@ fn more_events_than_letters_may_wait_are_told_without_a_gap() {
 #[test]
 fn the_settings_make_change_and_remove_hooks_and_the_api_leaves_those_alone() {
     test(async {
-        let world = World::new();
+        let post = Post::new();
         let settings = |url: &str| HookSettings {
             name: "file".into(),
             url: Secret(url.into()),
@@ -338,18 +330,18 @@ fn the_settings_make_change_and_remove_hooks_and_the_api_leaves_those_alone() {
             kinds: vec!["task.ready".into()],
             secret: None,
         };
-        let node = world.node(vec![settings("https://one.example.org/x")]).await;
+        let node = post.node(vec![settings("https://one.example.org/x")]).await;
         tend(&node).await;
         let first = node.webhook("file").await.unwrap();
         assert_eq!((first.target.as_str(), first.signed), ("https://one.example.org", false));
         assert!(node.remove_webhook("ada", "file").await.is_err());
-        world.pass(Span::from_secs(20)).await;
-        let node = world.node(vec![settings("https://two.example.org/x")]).await;
+        post.pass(Span::from_secs(20)).await;
+        let node = post.node(vec![settings("https://two.example.org/x")]).await;
         tend(&node).await;
         let second = node.webhook("file").await.unwrap();
         assert_eq!((second.target.as_str(), second.id), ("https://two.example.org", first.id));
-        world.pass(Span::from_secs(20)).await;
-        let node = world.node(vec![]).await;
+        post.pass(Span::from_secs(20)).await;
+        let node = post.node(vec![]).await;
         tend(&node).await;
         assert_eq!(node.webhooks().await.unwrap().webhooks, []);
     });
@@ -358,8 +350,8 @@ fn the_settings_make_change_and_remove_hooks_and_the_api_leaves_those_alone() {
 #[test]
 fn a_hook_that_cannot_be_used_is_refused_with_a_sentence() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         let good = || NewWebhook {
             name: "farm".into(),
             url: "https://example.org/x".into(),
@@ -386,10 +378,10 @@ fn a_hook_that_cannot_be_used_is_refused_with_a_sentence() {
 #[test]
 fn a_paused_hook_is_told_nothing_and_later_everything_in_order() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         hook(&node, &["task.*"]).await;
-        world.receiver.set(Mood::Fails);
+        post.receiver.set(Mood::Fails);
         let first = task(&node).await;
         tend(&node).await;
         let paused = EditWebhook { paused: Some(true), ..EditWebhook::default() };
@@ -398,24 +390,24 @@ fn a_paused_hook_is_told_nothing_and_later_everything_in_order() {
         let again = node.edit_webhook("ada", "farm", paused).await.unwrap();
         assert_eq!(again.paused_at, view.paused_at, "it was paused already");
         tend(&node).await;
-        world.receiver.set(Mood::Takes);
-        happens(&world, Some(first), "task.ready").await;
+        post.receiver.set(Mood::Takes);
+        happens(&post, Some(first), "task.ready").await;
         // Longer than letters are tried for: that nobody tried is no reason to give them up.
-        world.pass(Span::from_mins(48 * 60)).await;
+        post.pass(Span::from_mins(48 * 60)).await;
         tend(&node).await;
-        assert_eq!(world.receiver.got(), []);
+        assert_eq!(post.receiver.got(), []);
         let view = node.webhook("farm").await.unwrap();
         assert_eq!((view.waiting, view.dead, view.behind > 0), (1, 0, true));
 
-        world.receiver.set(Mood::Fails);
+        post.receiver.set(Mood::Fails);
         let goes_on = EditWebhook { paused: Some(false), ..EditWebhook::default() };
         node.edit_webhook("ada", "farm", goes_on).await.unwrap();
         tend(&node).await;
         assert_eq!(node.webhook("farm").await.unwrap().dead, 0, "they are tried like new ones");
-        world.receiver.set(Mood::Takes);
-        world.pass(Span::from_mins(120)).await;
+        post.receiver.set(Mood::Takes);
+        post.pass(Span::from_mins(120)).await;
         tend(&node).await;
-        let kinds: Vec<_> = world.receiver.got().into_iter().map(|got| got.3).collect();
+        let kinds: Vec<_> = post.receiver.got().into_iter().map(|got| got.3).collect();
         assert_eq!(kinds, ["task.created", "task.ready"]);
         assert_eq!(node.webhook("farm").await.unwrap().paused_at, None);
     });
@@ -424,7 +416,7 @@ fn a_paused_hook_is_told_nothing_and_later_everything_in_order() {
 #[test]
 fn what_is_said_of_a_hook_is_changed_and_the_rest_stays() {
     test(async {
-        let world = World::new();
+        let post = Post::new();
         let settings = HookSettings {
             name: "file".into(),
             url: Secret("https://one.example.org/x".into()),
@@ -432,7 +424,7 @@ fn what_is_said_of_a_hook_is_changed_and_the_rest_stays() {
             kinds: vec!["task.ready".into()],
             secret: None,
         };
-        let node = world.node(vec![settings]).await;
+        let node = post.node(vec![settings]).await;
         tend(&node).await;
         let made = hook(&node, &["task.ready"]).await.webhook;
         let edit = |url: &str, kinds: &[&str]| EditWebhook {
@@ -465,8 +457,8 @@ fn what_is_said_of_a_hook_is_changed_and_the_rest_stays() {
 #[test]
 fn a_request_about_a_hook_is_done_once_for_each_key() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         let by = |key: &str| Ask::by("ada").key(key);
         let new = NewWebhook {
             name: "farm".into(),
@@ -484,7 +476,7 @@ fn a_request_about_a_hook_is_done_once_for_each_key() {
             node.test_webhook(by(key), "farm").await.unwrap();
         }
         tend(&node).await;
-        assert_eq!(world.receiver.got().len(), 2, "two tests for two keys");
+        assert_eq!(post.receiver.got().len(), 2, "two tests for two keys");
         for _ in 0..2 {
             node.remove_webhook(by("4"), "farm").await.unwrap();
         }
@@ -495,7 +487,7 @@ fn a_request_about_a_hook_is_done_once_for_each_key() {
 #[test]
 fn a_backup_is_made_once_for_each_key() {
     test(async {
-        let world = World::new();
+        let post = Post::new();
         let made = Arc::new(Mutex::new(Vec::new()));
         let seen = made.clone();
         let parts = Parts {
@@ -510,7 +502,7 @@ fn a_backup_is_made_once_for_each_key() {
                     Ok(seen.len() as u64)
                 })
             })),
-            ..parts(&world.store, 0)
+            ..parts(&post.store, &post.blobs, 0)
         };
         let node = Control::open(parts).await.unwrap();
         let by = |key: &str| Ask::by("ada").key(key);
@@ -527,8 +519,8 @@ fn a_backup_is_made_once_for_each_key() {
 #[test]
 fn no_secret_is_shown() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         let secret = "sesame-sesame-sesame";
         let new = NewWebhook {
             name: "farm".into(),
@@ -538,7 +530,7 @@ fn no_secret_is_shown() {
         };
         assert!(!format!("{new:?}").contains("sesame"));
         let made = node.make_webhook("ada", new).await.unwrap();
-        world.receiver.set(Mood::Fails);
+        post.receiver.set(Mood::Fails);
         task(&node).await;
         tend(&node).await;
         let list = node.webhooks().await.unwrap();
@@ -558,8 +550,8 @@ fn no_secret_is_shown() {
 #[test]
 fn a_test_reaches_its_hook_alone_whatever_it_wants() {
     test(async {
-        let world = World::new();
-        let node = world.node(vec![]).await;
+        let post = Post::new();
+        let node = post.node(vec![]).await;
         hook(&node, &["task.ready"]).await;
         let other = NewWebhook {
             name: "other".into(),
@@ -570,7 +562,7 @@ fn a_test_reaches_its_hook_alone_whatever_it_wants() {
         node.make_webhook("ada", other).await.unwrap();
         node.test_webhook("ada", "farm").await.unwrap();
         tend(&node).await;
-        let got = world.receiver.got();
+        let got = post.receiver.got();
         let id = node.webhook("farm").await.unwrap().id.to_string();
         let tests: Vec<_> = got.iter().filter(|got| got.3 == "webhook.test").collect();
         assert_eq!(tests.len(), 1);

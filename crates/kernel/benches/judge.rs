@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belay_kernel::budget::Standing;
-use belay_kernel::claim::{ClaimFacts, RoleGate, SessionSlot};
+use belay_kernel::claim::{ClaimFacts, SessionSlot};
 use belay_kernel::evidence::Evidence;
 use belay_kernel::retry::{Effort, Progress};
 use belay_kernel::task::{
@@ -98,7 +98,7 @@ fn life(now: Timestamp) -> State {
     let claim = ClaimFacts {
         unfinished_dependencies: 0,
         session: SessionSlot::Free,
-        role: RoleGate::Open,
+        role: None,
         budget: Standing::Left,
         account_probe: None,
     };

@@ -8,6 +8,7 @@ use crate::budget::Standing;
 use crate::id::{AttemptNumber, TaskId};
 use crate::limits::{Caps, Limits};
 use crate::planted::{self, Bug};
+use crate::role;
 use crate::time::Timestamp;
 
 /// Why a queued task is not claimed.
@@ -38,15 +39,6 @@ pub enum SessionSlot {
     Busy(AttemptNumber),
 }
 
-/// What a person wants of a role.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum RoleGate {
-    /// Its tasks are claimed.
-    Open,
-    /// They are not.
-    Stopped,
-}
-
 /// What the claim reads besides the task: each of these rows is in the commit's expected revisions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClaimFacts {
@@ -54,8 +46,8 @@ pub struct ClaimFacts {
     pub unfinished_dependencies: u32,
     /// The session.
     pub session: SessionSlot,
-    /// The role.
-    pub role: RoleGate,
+    /// What keeps its role's tasks from being claimed, if anything does.
+    pub role: Option<role::Hold>,
     /// The ledger at the root.
     pub budget: Standing,
     /// The task that tries the account first after a usage limit, if it is another one.
@@ -78,7 +70,7 @@ pub fn blockers(
         SessionSlot::Free => None,
         SessionSlot::Busy(attempt) => Some(Blocker::SessionBusy(attempt)),
     };
-    let role = (facts.role == RoleGate::Stopped).then_some(Blocker::RoleStopped);
+    let role = facts.role.map(|_| Blocker::RoleStopped);
     let budget = facts.budget.is_used_up().then_some(Blocker::BudgetUsedUp);
     let account = facts.account_probe.map(Blocker::AccountProbed);
     [time, dependencies, session, role, budget, account].into_iter().flatten()
@@ -159,7 +151,7 @@ mod tests {
     const FREE: ClaimFacts = ClaimFacts {
         unfinished_dependencies: 0,
         session: SessionSlot::Free,
-        role: RoleGate::Open,
+        role: None,
         budget: Standing::Left,
         account_probe: None,
     };
@@ -171,7 +163,7 @@ mod tests {
         let facts = ClaimFacts {
             unfinished_dependencies: 2,
             session: SessionSlot::Busy(AttemptNumber(3)),
-            role: RoleGate::Stopped,
+            role: Some(role::Hold::RoleStopped),
             budget: Standing::UsedUp,
             account_probe: Some(other),
         };
@@ -188,6 +180,8 @@ mod tests {
             ]
         );
         assert_eq!(blockers(None, &FREE, NOW).count(), 0);
+        let no_workers = ClaimFacts { role: Some(role::Hold::NoWorkers), ..FREE };
+        assert_eq!(blockers(None, &no_workers, NOW).collect::<Vec<_>>(), [Blocker::RoleStopped]);
         assert_eq!(blockers(Some(NOW), &FREE, NOW).count(), 0, "its time has come");
     }
 

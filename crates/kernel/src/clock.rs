@@ -88,6 +88,35 @@ impl Clock {
     const fn passes_at_equal(self) -> bool {
         matches!(self, Self::Heartbeat)
     }
+
+    /// Whether it runs since something was last heard, and not since something was begun.
+    pub const fn counts_silence(self) -> bool {
+        match self {
+            Self::Start
+            | Self::Heartbeat
+            | Self::StuckRunning
+            | Self::Idle
+            | Self::Inactivity
+            | Self::ToolCall
+            | Self::Claim => true,
+            Self::Linger
+            | Self::Absolute
+            | Self::ClaimTotal
+            | Self::Publish
+            | Self::AttemptLease
+            | Self::WorkerLease
+            | Self::Grace => false,
+        }
+    }
+}
+
+/// How far whoever reads a clock can trust it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watched {
+    /// Since when it was there, without a break.
+    pub since: Timestamp,
+    /// What the clock showed when it was last seen to have jumped ahead.
+    pub jumped_at: Option<Timestamp>,
 }
 
 /// What one clock shows: how much was measured, how much is allowed.
@@ -112,6 +141,24 @@ impl Reading {
     pub const fn passed(&self) -> bool {
         let (measured, allowed) = (self.measured.as_millis(), self.allowed.as_millis());
         measured > allowed || (measured == allowed && self.clock.passes_at_equal())
+    }
+
+    /// Until when the reading says nothing to whoever has watched so: it counts silence, and was
+    /// not watched for as long as it allows; or the clock jumped while it ran.
+    ///
+    /// Silence is judged so at any time, and not only after a jump that was seen: of one that
+    /// happened while nobody watched, nobody knows.
+    pub const fn doubted_until(&self, watched: Watched, now: Timestamp) -> Option<Timestamp> {
+        let since = match (self.clock.counts_silence(), watched.jumped_at) {
+            (true, _) => watched.since,
+            (false, Some(jumped_at)) => jumped_at,
+            (false, None) => return None,
+        };
+        let until = since.after(self.allowed);
+        if now.as_millis() > until.as_millis() {
+            return None;
+        }
+        Some(until.after(Span::from_millis(1)))
     }
 
     /// The first moment at which a clock that has run since `from` is passed.
@@ -148,6 +195,36 @@ mod tests {
         assert_eq!(passed(Clock::Heartbeat), [false, true, true]);
         for clock in [Clock::Start, Clock::Idle, Clock::StuckRunning, Clock::Linger, Clock::Claim] {
             assert_eq!(passed(clock), [false, false, true], "{}", clock.name());
+        }
+    }
+
+    #[test]
+    fn a_clock_counts_silence_or_runs_from_a_beginning() {
+        use Clock::*;
+        let silent = Clock::ALL.into_iter().filter(|clock| clock.counts_silence());
+        let expected = [Start, Heartbeat, StuckRunning, Idle, Inactivity, ToolCall, Claim];
+        assert_eq!(silent.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_reading_is_doubted_until_its_whole_length_was_watched() {
+        let at = |seconds: i64| Timestamp::from_millis(1_000 * seconds);
+        let first_doubtless = |seconds| at(seconds).after(Span::from_millis(1));
+        for clock in Clock::ALL {
+            let reading = Reading::since(clock, at(0), at(1_000), Span::from_secs(90));
+            let doubted = |watched, now| reading.doubted_until(watched, now);
+            let watched = Watched { since: at(500), jumped_at: None };
+            let since_then = clock.counts_silence().then_some(first_doubtless(590));
+            assert_eq!(doubted(watched, at(590)), since_then, "{}", clock.name());
+            assert_eq!(doubted(watched, first_doubtless(590)), None, "{}", clock.name());
+            // A jump is also the end of having watched, so whoever saw it knows both moments.
+            let jumped = Watched { since: at(700), jumped_at: Some(at(700)) };
+            assert_eq!(doubted(jumped, at(790)), Some(first_doubtless(790)), "{}", clock.name());
+            assert_eq!(doubted(jumped, first_doubtless(790)), None, "{}", clock.name());
+            // After another break, what began before it is doubted no longer than the jump makes it.
+            let later = Watched { since: at(900), jumped_at: Some(at(700)) };
+            let until = if clock.counts_silence() { 990 } else { 790 };
+            assert_eq!(doubted(later, at(750)), Some(first_doubtless(until)), "{}", clock.name());
         }
     }
 

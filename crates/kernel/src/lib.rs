@@ -64,7 +64,7 @@ pub mod webhook;
 pub mod planted;
 
 pub use cause::{Cause, Retry};
-pub use clock::{Clock, Reading};
+pub use clock::{Clock, Reading, Watched};
 pub use disposition::Disposition;
 pub use event::{EventClass, EventKind, HeartbeatStatus};
 pub use id::{

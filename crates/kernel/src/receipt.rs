@@ -9,6 +9,9 @@ use crate::publish::{CommitId, Publish};
 use crate::task::State;
 use crate::time::Timestamp;
 
+/// The end of a missing range whose end nobody knows: the machine that had it is gone.
+pub const UNKNOWN_END: u64 = i64::MAX as u64;
+
 /// What is kept of an attempt's transcript.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -131,7 +131,7 @@ pub enum Effect {
 }
 
 /// Why tasks of a role are not claimed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Hold {
     /// A person stopped it.
     RoleStopped,

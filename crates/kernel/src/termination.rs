@@ -15,6 +15,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::Outcome;
+use crate::cause::Cause;
+
 /// Whether a sandbox's files can be read after its processes are gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,6 +48,19 @@ pub enum Step {
     Tell,
     /// Nothing is left to do.
     Done,
+}
+
+impl Step {
+    /// Whether it is the runner's to do. The others are control's: they are done in the commit that
+    /// makes the session free, and not because a runner has come to them.
+    pub const fn is_runners(self) -> bool {
+        match self {
+            Self::Freeze | Self::Kill | Self::SaveTranscript | Self::SaveTree | Self::Destroy => {
+                true
+            }
+            Self::Settle | Self::Tell | Self::Done => false,
+        }
+    }
 }
 
 /// How a step went.
@@ -95,6 +111,23 @@ impl Termination {
     /// frozen cannot act, and what cannot be frozen is ended like any other.
     pub const fn freeze() -> Self {
         Self { step: Step::Freeze, ..Self::begin(Storage::Outlives) }
+    }
+
+    /// The saga of an attempt that ends so. Where its task asked to keep the agent alive, the
+    /// sandbox of one that has done its part, or waits, stays; every other is ended.
+    pub fn of_end(outcome: Outcome, cause: Option<Cause>, keep_alive: bool) -> Self {
+        let waits = match outcome {
+            Outcome::Succeeded | Outcome::Question => true,
+            Outcome::Failed
+            | Outcome::TimedOut
+            | Outcome::Cancelled
+            | Outcome::BudgetExceeded
+            | Outcome::Lost => cause == Some(Cause::IdleTimeout),
+        };
+        match keep_alive && waits {
+            true => Self::freeze(),
+            false => Self::begin(Storage::Outlives),
+        }
     }
 
     /// The saga of a frozen sandbox whose transcript and tree are safe, if it stays: there is
@@ -201,6 +234,34 @@ mod tests {
         let ends = over.ends();
         assert_eq!(ends.step, Kill);
         assert_eq!(ends.after(Went::Done).step, Destroy, "what is safe is not saved again");
+    }
+
+    #[test]
+    fn an_agent_stays_that_has_done_its_part_or_waits_if_it_was_asked_for() {
+        use Outcome::*;
+        for outcome in [Succeeded, Question, Failed, TimedOut, Cancelled, BudgetExceeded, Lost] {
+            for cause in Cause::ALL.iter().copied().map(Some).chain([None]) {
+                let waits =
+                    matches!(outcome, Succeeded | Question) || cause == Some(Cause::IdleTimeout);
+                let asked = Termination::of_end(outcome, cause, true);
+                assert_eq!(asked.step == Step::Freeze, waits, "{outcome:?} {cause:?}");
+                assert_eq!(asked.storage, Storage::Outlives);
+                let not_asked = Termination::of_end(outcome, cause, false);
+                assert_eq!(not_asked, Termination::begin(Storage::Outlives));
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_runners_until_everything_is_safe_and_gone() {
+        use Step::*;
+        let all = [Freeze, Kill, SaveTranscript, SaveTree, Destroy, Settle, Tell, Done];
+        let mine = all.map(Step::is_runners);
+        assert_eq!(mine, [true, true, true, true, true, false, false, false]);
+        for storage in [Storage::Outlives, Storage::DiesWithProcesses] {
+            let sides: Vec<_> = steps(storage).into_iter().map(Step::is_runners).collect();
+            assert!(sides.is_sorted_by(|one, next| one >= next), "it is handed over once");
+        }
     }
 
     #[test]

@@ -24,7 +24,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
-use crate::clock::{Clock, Reading};
+use crate::clock::{Clock, Reading, Watched};
+use crate::deadline::Reach;
 use crate::event::HeartbeatStatus;
 use crate::evidence::{Evidence, Life};
 use crate::hold::Hold;
@@ -81,6 +82,27 @@ impl Ruling {
             Self::Stuck => 6,
             Self::Idle => 7,
             Self::Working => 8,
+        }
+    }
+
+    /// Whether nothing was heard for the heartbeat timeout: rule 3.
+    const fn is_silence(self) -> bool {
+        self.rule() == 3
+    }
+
+    /// Whether the agent said that it is done, and nothing will come of it any more.
+    pub const fn is_past_completion(self) -> bool {
+        match self {
+            Self::Gone | Self::Expired => true,
+            Self::Paused
+            | Self::AwaitingPerson
+            | Self::Starting
+            | Self::Dead(_)
+            | Self::Lingering
+            | Self::Failed
+            | Self::Stuck
+            | Self::Idle
+            | Self::Working => false,
         }
     }
 
@@ -160,6 +182,47 @@ pub struct Verdict {
     pub recheck_at: Option<Timestamp>,
     /// Every clock that is passed, the one that decided first.
     pub reasons: Readings,
+}
+
+/// Whether a verdict may be acted upon by whoever reached it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Belief {
+    /// It may.
+    Stands,
+    /// Not before then: silence while we could not commit is not evidence against the agent.
+    NotBefore(Timestamp),
+    /// Whoever has heard and seen more may act upon it already; this one by then, if at all.
+    AskAgain {
+        /// When its own doubt is over, if that is known.
+        by: Option<Timestamp>,
+    },
+}
+
+impl Verdict {
+    /// Whether it may be acted upon by a node that has watched the clock so, and that has or has
+    /// not heard the runner since it could last commit.
+    pub fn believed(
+        &self,
+        watched: Watched,
+        reach: Reach,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Belief {
+        let ends = self.ruling.cause().is_some();
+        if self.ruling.is_silence() {
+            let from = watched.since.after(limits.heartbeat_timeout);
+            if now < from {
+                return Belief::NotBefore(from);
+            }
+        } else if ends && reach == Reach::Awaited {
+            return Belief::AskAgain { by: None };
+        }
+        let decided = self.reasons.as_slice().first().filter(|_| ends);
+        match decided.and_then(|reading| reading.doubted_until(watched, now)) {
+            Some(until) => Belief::AskAgain { by: Some(until) },
+            None => Belief::Stands,
+        }
+    }
 }
 
 /// Judges one sandbox.

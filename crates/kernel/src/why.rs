@@ -251,10 +251,11 @@ mod tests {
     use super::*;
     use crate::budget::Standing;
     use crate::cause::Cause;
-    use crate::claim::{RoleGate, SessionSlot};
+    use crate::claim::SessionSlot;
     use crate::deadline::Pace;
     use crate::id::Epoch;
     use crate::retry::Effort;
+    use crate::role::Hold;
     use crate::task::Review;
     use crate::time::Span;
 
@@ -262,7 +263,7 @@ mod tests {
     const FREE: ClaimFacts = ClaimFacts {
         unfinished_dependencies: 0,
         session: SessionSlot::Free,
-        role: RoleGate::Open,
+        role: None,
         budget: Standing::Left,
         account_probe: None,
     };
@@ -301,7 +302,7 @@ mod tests {
         let free = why(queued, None, FREE, 0);
         assert_eq!((free.waits_for, free.path), (vec![WaitsFor::Worker], LivePath::Claimable));
 
-        let stopped = ClaimFacts { role: RoleGate::Stopped, ..FREE };
+        let stopped = ClaimFacts { role: Some(Hold::RoleStopped), ..FREE };
         let kept = why(queued, None, stopped, 0);
         assert_eq!(kept.waits_for, [WaitsFor::Blocker(Blocker::RoleStopped)]);
         assert_eq!(kept.path, LivePath::Named);

@@ -7,6 +7,7 @@ use belay_agent::{
     Agent, BelayEnvironment, LINE_LIMIT, Launch, LaunchPlan, LaunchRefusal, McpServer, Permissions,
     Stdout,
 };
+use belay_api::Secrets;
 use belay_api::port::{Assignment, Work};
 use belay_kernel::Limits;
 use belay_sandbox::{Access, Bind, Margins, Plan};
@@ -28,6 +29,13 @@ pub(crate) fn tree_request(assignment: &Assignment) -> TreeRequest {
         dirty: if work.include_uncommitted { Dirty::Include } else { Dirty::Refuse },
         kept: assignment.kept,
     }
+}
+
+/// What is masked in what an agent prints and says: its attempt's token, and the variables that
+/// look like credentials.
+pub(crate) fn secrets(agent: Agent, variables: &BTreeMap<String, String>, token: &str) -> Secrets {
+    let secret = variables.iter().filter(|(name, _)| agent.is_secret(name));
+    Secrets::new(secret.map(|(_, value)| value.as_str()).chain([token]))
 }
 
 /// What the agent shall run as; the same for the same decisions.
@@ -167,4 +175,24 @@ fn binds(files: &Files, tree: &Tree, program: &Program) -> Vec<Bind> {
 /// How early a shim must begin to kill.
 pub(crate) const fn margins(limits: &Limits) -> Margins {
     Margins { grace: limits.stop_grace, kill_bound: limits.kill_bound, drift: limits.drift }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_and_what_looks_like_a_credential_is_masked() {
+        let variables = [
+            ("ANTHROPIC_API_KEY", "sk-one-two"),
+            ("db_password", "correct-horse"),
+            ("EDITOR", "emacs-editor"),
+            ("CURSOR_API_KEY", "cursor-cursor"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let secrets = secrets(Agent::Cursor, &variables, "token-of-attempt");
+        let text = "sk-one-two correct-horse emacs-editor cursor-cursor token-of-attempt";
+        let expected = "********** ************* emacs-editor ************* ****************";
+        assert_eq!(secrets.text(text), expected);
+    }
 }

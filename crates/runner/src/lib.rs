@@ -15,7 +15,6 @@ mod git_workspace;
 mod inspect;
 mod journal;
 mod launch;
-mod mask;
 mod moved;
 mod program;
 mod publish;

@@ -31,7 +31,7 @@ pub(crate) fn snapshot_of(home: &Home, sandbox: SandboxId, id: SnapshotId) -> Re
     if let Some(taken) = files::get::<Snapshot>(&home.snapshot_record(id))? {
         return Ok(taken);
     }
-    let identity = home.identity(sandbox)?.ok_or(Refusal::NotFound { sandbox })?;
+    let identity = home.known(sandbox)?;
     if !identity.tree.is_dir() {
         return Err(Refusal::TreeMissing { path: identity.tree }.into());
     }

@@ -28,34 +28,47 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Writes `value` as JSON in the place of whatever was there; readers see the old or the new one.
 pub(crate) fn put<T: Serialize>(path: &Path, value: &T, durability: Durability) -> Result<()> {
-    let bytes = serde_json::to_vec(value)
-        .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
-    let unique = NEXT.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
-    let written = write_new(&temporary, &bytes, durability, PRIVATE)
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| match durability {
+    let placed = beside(path, value, durability, PRIVATE, |temporary| {
+        fs::rename(temporary, path)?;
+        match durability {
             Durability::PowerCut => sync_directory(path.parent().unwrap_or(Path::new("/"))),
             Durability::Crash => Ok(()),
-        });
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written.map_err(Error::io("write", path))
+        }
+    });
+    placed?.map_err(Error::io("write", path))
 }
 
 /// Like [`put`], for a file that a container's user must be able to read.
 pub(crate) fn put_shared<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    let placed = beside(path, value, Durability::Crash, SHARED, |new| fs::rename(new, path));
+    placed?.map_err(Error::io("write", path))
+}
+
+/// Writes `value` as JSON if nothing is there yet; what was written first stays.
+pub(crate) fn put_once<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    match beside(path, value, Durability::Crash, PRIVATE, |new| fs::hard_link(new, path))? {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Error::io("write", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes `value` as JSON into a file beside `path`, and lets `place` bring that there.
+fn beside<T: Serialize>(
+    path: &Path,
+    value: &T,
+    durability: Durability,
+    mode: u32,
+    place: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<io::Result<()>> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
     let unique = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
-    let written = write_new(&temporary, &bytes, Durability::Crash, SHARED)
-        .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written.map_err(Error::io("write", path))
+    let placed = write_new(&temporary, &bytes, durability, mode).and_then(|()| place(&temporary));
+    let _ = fs::remove_file(&temporary); // after a rename there is none any more
+    Ok(placed)
 }
 
 fn write_new(path: &Path, bytes: &[u8], durability: Durability, mode: u32) -> io::Result<()> {
@@ -98,23 +111,6 @@ pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes `value` as JSON if nothing is there yet; what was written first stays.
-pub(crate) fn put_once<T: Serialize>(path: &Path, value: &T) -> Result<()> {
-    let bytes = serde_json::to_vec(value)
-        .map_err(|error| Error::io("encode", path)(io::Error::other(error)))?;
-    let unique = NEXT.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_extension(format!("new-{}-{unique}", std::process::id()));
-    let linked = write_new(&temporary, &bytes, Durability::Crash, PRIVATE)
-        .and_then(|()| fs::hard_link(&temporary, path));
-    let _ = fs::remove_file(&temporary);
-    match linked {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(Error::io("write", path)(error))
         }
         _ => Ok(()),
     }

@@ -6,6 +6,7 @@
 //! known. The reasoning is in `docs/sandboxes.md`.
 
 mod archive;
+mod blocking;
 mod docker;
 mod doctor;
 mod error;

@@ -2,12 +2,11 @@
 //! its word. It prints what any command may print, one JSON object a line, and does it for real.
 
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use belay_api::{Client, ClientError, NewTask};
+use belay_api::{Client, NewTask, Publishing};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -16,10 +15,6 @@ use crate::fault::{Exit, Fault};
 use crate::screen::put;
 use crate::times::now;
 
-/// Where the agent waits until it is let go on.
-pub(super) const GATE: &str = "BELAY_DEMO_GATE";
-/// The repository that subtasks work on.
-pub(super) const REPOSITORY: &str = "BELAY_DEMO_REPOSITORY";
 /// What each report of usage adds.
 const TOKENS_A_STEP: u64 = 3_000;
 /// The code with which the crash exits.
@@ -106,42 +101,23 @@ fn ask_once() -> std::io::Result<()> {
     fs::write(variable("BELAY_QUESTION_FILE"), question.to_string())
 }
 
-/// Makes two subtasks with its own token. Where that is refused, a person makes them; both are
-/// waited for at the gate.
+/// Makes two subtasks with its own token; they work on its own repository.
 async fn hand_out(mark: &str) -> Result<(), Fault> {
     let client = Client::new(&variable("BELAY_URL"), &variable("BELAY_TOKEN"));
-    let parent = variable("BELAY_TASK_ID").parse().ok();
     let program = std::env::current_exe().map_err(|error| Fault::failed(error.to_string()))?;
+    let program = program.display().to_string();
     for _ in 0..2 {
-        let part = NewTask { parent, ..part(&program.display().to_string(), mark) };
-        let text = match client.create(&part, None).await {
-            Ok(made) => format!("made subtask {}", made.summary.id),
-            Err(ClientError::Problem(problem)) => format!("may not: {}", problem.detail),
-            Err(error) => return Err(error.into()),
+        let part = NewTask {
+            prompt: "Write a part.".to_owned(),
+            command: [&*program, "demo-agent", "part", mark].map(str::to_owned).to_vec(),
+            publish: Publishing::None,
+            ..NewTask::default()
         };
+        let made = client.create(&part, None).await?;
+        let text = format!("made subtask {}", made.summary.id);
         print("agent.assistant_message", json!({ "text": text }));
     }
-    let gate = variable(GATE);
-    let waited = tokio::task::spawn_blocking(move || {
-        TcpStream::connect(gate).and_then(|mut gate| gate.read_to_end(&mut Vec::new()))
-    });
-    match waited.await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
-        Ok(Err(error)) => Err(Fault::failed(format!("the gate: {error}"))),
-        Err(error) => Err(Fault::failed(error.to_string())),
-    }
-}
-
-/// A subtask of the demo.
-pub(super) fn part(program: &str, mark: &str) -> NewTask {
-    NewTask {
-        prompt: "Write a part.".to_owned(),
-        command: [program, "demo-agent", "part", mark].map(str::to_owned).to_vec(),
-        repository: Some(variable(REPOSITORY)).filter(|path| !path.is_empty()),
-        publish: belay_api::Publishing::None,
-        ..NewTask::default()
-    }
+    Ok(())
 }
 
 /// Starts two daemons that want to outlive everything, and works on.

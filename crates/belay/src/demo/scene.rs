@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use belay_api::{Accept, Answer, NewTask, Stopping, TaskView};
 use belay_kernel::attempt::Proof;
 use belay_kernel::{Cause, Clock, Span, Timestamp};
-use tokio::net::TcpListener;
 
-use super::agent::part;
 use super::row::{Noticed, Row};
 use super::stage::marked;
 use super::watch::{Cast, Watch};
@@ -193,28 +191,7 @@ async fn question(cast: &Cast) -> Result<Row, Fault> {
 
 async fn subtasks(cast: &Cast) -> Result<Row, Fault> {
     let scene = Scene::Subtasks;
-    let wrong = |error: std::io::Error| Fault::failed(format!("the gate: {error}"));
-    let gate = TcpListener::bind(("127.0.0.1", 0)).await.map_err(wrong)?;
-    let address = gate.local_addr().map_err(wrong)?.to_string();
-    let mut watch = cast.make(scene, &cast.gated(scene, "Hand it out.", &address)).await?;
-    watch.until("its start", |task| task.summary.state == "RUNNING").await?;
-    let (at_the_gate, _) = tokio::time::timeout(LIMIT, gate.accept())
-        .await
-        .map_err(|_| Fault::failed("subtasks: the agent did not come to the gate"))?
-        .map_err(wrong)?;
-    let parent = cast.client.show(&watch.id).await?;
-    if parent.subtasks.is_empty() {
-        cast.tell(scene, "an agent's token opens nothing yet: the person makes the subtasks");
-        for _ in 0..2 {
-            let new = NewTask {
-                parent: Some(parent.summary.id),
-                repository: Some(cast.repository.clone()),
-                ..part(&cast.program, &cast.mark)
-            };
-            cast.client.create(&new, Some(&key(None)?)).await?;
-        }
-    }
-    drop(at_the_gate);
+    let mut watch = cast.make(scene, &cast.task(scene, "Hand it out.")).await?;
     let task = watch.settled().await?;
     let mut last = Timestamp::EPOCH;
     let mut all = task.subtasks.len() == 2;

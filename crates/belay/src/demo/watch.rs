@@ -8,7 +8,6 @@ use belay_kernel::attempt::Phase;
 use belay_kernel::status::Group;
 use belay_kernel::task::Review;
 
-use super::agent::{GATE, REPOSITORY};
 use super::scene::Scene;
 use crate::connect::key;
 use crate::fault::Fault;
@@ -44,16 +43,8 @@ impl Cast {
             repository: Some(self.repository.clone()),
             publish: Publishing::None,
             review: Review::Auto,
-            environment: [(REPOSITORY.to_owned(), self.repository.clone())].into(),
             ..NewTask::default()
         }
-    }
-
-    /// The same, with a gate at which its agent waits.
-    pub(super) fn gated(&self, scene: Scene, prompt: &str, gate: &str) -> NewTask {
-        let mut task = self.task(scene, prompt);
-        task.environment.insert(GATE.to_owned(), gate.to_owned());
-        task
     }
 
     /// Makes a task, and watches it.

@@ -14,7 +14,7 @@ use crate::attempt::Event::Proven as ProvenBy;
 use crate::attempt::{Attempt, Outcome, Phase, Proof};
 use crate::budget::Standing;
 use crate::cause::Cause;
-use crate::claim::{ClaimFacts, RoleGate, SessionSlot};
+use crate::claim::{ClaimFacts, SessionSlot};
 use crate::clock::{Clock, Reading};
 use crate::disposition::Disposition;
 use crate::id::{AttemptNumber, Epoch, QuestionId, TaskId};
@@ -236,7 +236,7 @@ fn events() -> Vec<Event> {
     let claim = ClaimFacts {
         unfinished_dependencies: 0,
         session: SessionSlot::Free,
-        role: RoleGate::Open,
+        role: None,
         budget: Standing::Left,
         account_probe: None,
     };

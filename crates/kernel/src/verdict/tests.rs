@@ -559,3 +559,81 @@ proptest! {
         );
     }
 }
+
+/// Every ruling, with the clock that decides it.
+const RULINGS: [(Ruling, Option<Clock>); 12] = [
+    (Ruling::Paused, None),
+    (Ruling::AwaitingPerson, None),
+    (Ruling::Starting, None),
+    (Ruling::Dead(Death::NeverStarted), Some(Clock::Start)),
+    (Ruling::Dead(Death::HeartbeatTimeout), Some(Clock::Heartbeat)),
+    (Ruling::Gone, Some(Clock::Heartbeat)),
+    (Ruling::Lingering, None),
+    (Ruling::Expired, Some(Clock::Linger)),
+    (Ruling::Failed, None),
+    (Ruling::Stuck, Some(Clock::StuckRunning)),
+    (Ruling::Idle, Some(Clock::Idle)),
+    (Ruling::Working, None),
+];
+
+/// What a node believes of every ruling that it reaches at `now`, with a heartbeat timeout and
+/// every other limit of 90 s; `up` is since when it could commit. What stands is left out.
+fn believed(up: i64, reach: Reach, now: i64) -> Vec<(Ruling, Belief)> {
+    let watched = Watched { since: at(up), jumped_at: None };
+    let beliefs = RULINGS.into_iter().map(|(ruling, clock)| {
+        let mut reasons = Readings::NONE;
+        if let Some(clock) = clock {
+            reasons.push(Reading::since(clock, at(0), at(now), Span::from_secs(90)));
+        }
+        let verdict = Verdict { ruling, recheck_at: None, reasons };
+        (ruling, verdict.believed(watched, reach, &Limits::default(), at(now)))
+    });
+    beliefs.filter(|(_, belief)| *belief != Belief::Stands).collect()
+}
+
+#[test]
+fn whoever_was_always_there_and_has_heard_believes_every_verdict() {
+    assert_eq!(believed(0, Reach::Heard, 1_000_000), []);
+}
+
+#[test]
+fn whoever_has_not_heard_the_runner_believes_its_silence_alone() {
+    let later = Belief::AskAgain { by: None };
+    let doubted = [
+        (Ruling::Dead(Death::NeverStarted), later),
+        (Ruling::Failed, later),
+        (Ruling::Stuck, later),
+        (Ruling::Idle, later),
+    ];
+    assert_eq!(believed(0, Reach::Awaited, 1_000_000), doubted);
+}
+
+#[test]
+fn whoever_has_just_come_up_believes_no_silence_before_it_has_watched_it() {
+    let up = 1_000_000;
+    let (from, by) = (at(up + 90_000), Some(at(up + 90_001)));
+    let silence = [
+        (Ruling::Dead(Death::NeverStarted), Belief::AskAgain { by }),
+        (Ruling::Dead(Death::HeartbeatTimeout), Belief::NotBefore(from)),
+        (Ruling::Gone, Belief::NotBefore(from)),
+        (Ruling::Stuck, Belief::AskAgain { by }),
+        (Ruling::Idle, Belief::AskAgain { by }),
+    ];
+    assert_eq!(believed(up, Reach::Heard, up), silence);
+    assert_eq!(believed(up, Reach::Heard, up + 89_999), silence);
+    // At its limit the silence was watched for as long as it is allowed, and no longer.
+    let at_limit: Vec<_> = silence
+        .into_iter()
+        .filter(|(ruling, _)| *ruling != Ruling::Gone)
+        .map(|(ruling, _)| (ruling, Belief::AskAgain { by }))
+        .collect();
+    assert_eq!(believed(up, Reach::Heard, up + 90_000), at_limit);
+    assert_eq!(believed(up, Reach::Heard, up + 90_001), []);
+}
+
+#[test]
+fn only_what_had_completed_is_past_completion() {
+    let past = RULINGS.into_iter().map(|(ruling, _)| ruling);
+    let past: Vec<_> = past.filter(|ruling| ruling.is_past_completion()).collect();
+    assert_eq!(past, [Ruling::Gone, Ruling::Expired]);
+}

@@ -15,7 +15,6 @@ use super::{finish, follow, publish};
 use crate::board::Ticket;
 use crate::files::Decided;
 use crate::launch::{self, Planned};
-use crate::mask::Secrets;
 use crate::shared::sleep;
 use crate::workspace::{TreeError, Workspace};
 
@@ -94,7 +93,7 @@ async fn steps<C: Port, P: Provider, W: Workspace>(
         launch::plan(agent, &launch, assignment, &attempt.files, &tree, &attempt.shared.config)
             .map_err(|refusal| Halt::failed(Cause::Configuration, refusal.to_string()))?;
     start(attempt, ticket, provider, agent, &decided, &planned).await?;
-    let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
+    let secrets = launch::secrets(agent, &assignment.work.environment, &decided.token);
     let run = follow::Run { agent, launch: &launch, secrets: &secrets };
     let ended = follow::live(attempt, &run, &planned.agent.stdin, ticket, answers).await?;
     let leaves = if ended.end.is_none() { Leaves::Frozen } else { Leaves::Nothing };

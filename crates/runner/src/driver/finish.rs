@@ -1,6 +1,7 @@
 //! What follows from an agent's end: a question, a publish, a success or a failure.
 
 use belay_agent::{Failure, Judgement, QUESTION_FILE_LIMIT, QuestionFile, read_question_file};
+use belay_api::Secrets;
 use belay_api::port::{Asked, Ending, Left, Port};
 use belay_kernel::{Cause, Span};
 use belay_sandbox::{EndReason, Provider};
@@ -10,7 +11,6 @@ use super::attempt::{Attempt, Halt};
 use super::follow::Ended;
 use super::publish;
 use crate::files::{Files, read_plain};
-use crate::mask::Secrets;
 use crate::shared::Backoff;
 use crate::workspace::{Kept, Tree, Workspace};
 

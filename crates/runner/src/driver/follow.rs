@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use belay_agent::{Agent, AnswerRefusal, Exit, Judgement, Launch, Stdin, Turn, TurnEnd};
+use belay_api::Secrets;
 use belay_api::port::{Asked, Port};
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::{Cause, QuestionId, Span, Timestamp};
@@ -22,7 +23,6 @@ use super::reading::{Place, Reading};
 use super::report::{Item, report};
 use crate::board::Ticket;
 use crate::journal::{Journal, What};
-use crate::mask::Secrets;
 use crate::shared::{duration, sleep};
 use crate::workspace::Workspace;
 

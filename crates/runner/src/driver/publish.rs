@@ -1,6 +1,7 @@
 //! Publishing: the gate, the push, and finding out what became of it.
 
 use belay_api::port::{Left, Port};
+use belay_api::token_hash;
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::publish::{CommitId, Push, PushOutcome, Remote, Settling, settle};
 use belay_kernel::{Cause, Span};
@@ -9,12 +10,10 @@ use belay_sandbox::Provider;
 use super::act::{found_again, preparing, unprepared};
 use super::attempt::{Attempt, Halt, chain};
 use super::finish::summary;
-use crate::launch::tree_request;
-use crate::mask::Secrets;
+use crate::launch::{self, tree_request};
 use crate::publish::Said;
 use crate::shared::Backoff;
 use crate::workspace::{Tree, TreeError, Workspace};
-use belay_api::token_hash;
 
 /// How often the remote is asked for X before the attempt is given up.
 const LOOKS: u32 = 4;
@@ -112,7 +111,7 @@ async fn say_settled<C: Port, P: Provider, W: Workspace>(
 ) -> Result<(), Halt> {
     let said = found_again(attempt).and_then(|(agent, _, decided)| {
         let variables = &attempt.assignment.work.environment;
-        summary(&attempt.files, &Secrets::of(agent, variables, &decided.token))
+        summary(&attempt.files, &launch::secrets(agent, variables, &decided.token))
     });
     let left = Left { changed: true, summary: said };
     let (port, who) = (&attempt.shared.port, attempt.assignment.who);

@@ -6,12 +6,12 @@
 
 use belay_agent::{Agent, Drift, Exit, Judgement, Launch, Observation, Reader, Turn};
 use belay_api::port::Seen;
+use belay_api::{Masker, Secrets};
 use belay_kernel::{HeartbeatStatus, Timestamp, Usage};
 use belay_sandbox::{Chunk, Stream};
 
 use super::report::Item;
 use crate::journal::{Entry, What};
-use crate::mask::{Masker, Secrets};
 
 /// Where an attempt's output is in that of its sandbox.
 #[derive(Clone, Copy)]

@@ -5,19 +5,16 @@ use belay_agent::Agent;
 use belay_api::port::{Found, Port, PortError, Stepped};
 use belay_kernel::Span;
 use belay_kernel::planted::{self, Bug};
-use belay_kernel::receipt::TranscriptSeal;
+use belay_kernel::receipt::{TranscriptSeal, UNKNOWN_END};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_sandbox::{Error, Provider, Refusal};
 
 use super::act::found_again;
 use super::attempt::{Attempt, Halt, chain};
 use super::follow;
-use crate::mask::Secrets;
+use crate::launch;
 use crate::shared::{Backoff, sleep};
 use crate::workspace::Workspace;
-
-/// The end of a range whose end nobody knows.
-const UNKNOWN_END: u64 = i64::MAX as u64;
 
 /// Goes through the saga from where it stands until nothing is left to do here.
 pub(super) async fn terminate<C: Port, P: Provider, W: Workspace>(attempt: &Attempt<'_, C, P, W>) {
@@ -196,7 +193,7 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
         Err(error) => return Ok(failed(attempt, Step::SaveTranscript, &error)),
         Ok(_) => {}
     }
-    let secrets = Secrets::of(agent, &assignment.work.environment, &decided.token);
+    let secrets = launch::secrets(agent, &assignment.work.environment, &decided.token);
     let run = follow::Run { agent, launch: &launch, secrets: &secrets };
     match follow::drain(attempt, &run, frozen).await {
         Ok(ended) if ended.missing.is_empty() => nothing,

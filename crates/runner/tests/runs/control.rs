@@ -10,8 +10,8 @@ use belay_api::port::{
 };
 use belay_kernel::attempt::{Outcome, Phase};
 use belay_kernel::publish::{Publish, Push, PushOutcome};
-use belay_kernel::termination::{Step, Storage, Termination};
-use belay_kernel::{HeartbeatStatus, QuestionId, RunnerId, SessionId, Span, Timestamp};
+use belay_kernel::termination::{Step, Termination};
+use belay_kernel::{Cause, HeartbeatStatus, QuestionId, RunnerId, SessionId, Span, Timestamp};
 use tokio::sync::Notify;
 
 /// What control knows of one attempt.
@@ -49,14 +49,11 @@ impl Row {
         matches!(self.assignment.phase, Phase::Claimed | Phase::Running | Phase::Publishing { .. })
     }
 
-    fn leave(&mut self, outcome: Outcome) {
+    fn leave(&mut self, outcome: Outcome, cause: Option<Cause>) {
         if self.is_current() {
             self.assignment.phase = Phase::Ending(outcome);
-            let stays = self.assignment.work.keep_alive && outcome != Outcome::Cancelled;
-            self.assignment.termination = Some(match stays {
-                true => Termination::freeze(),
-                false => Termination::begin(Storage::Outlives),
-            });
+            let keep_alive = self.assignment.work.keep_alive;
+            self.assignment.termination = Some(Termination::of_end(outcome, cause, keep_alive));
         }
     }
 }
@@ -102,13 +99,13 @@ impl Control {
     }
 
     pub(crate) fn stop(&self, who: Who) {
-        self.state().rows.get_mut(&who).unwrap().leave(Outcome::Cancelled);
+        self.state().rows.get_mut(&who).unwrap().leave(Outcome::Cancelled, None);
         self.told.notify_waiters();
     }
 
     /// Finds an attempt idle.
     pub(crate) fn condemn(&self, who: Who) {
-        self.state().rows.get_mut(&who).unwrap().leave(Outcome::Failed);
+        self.state().rows.get_mut(&who).unwrap().leave(Outcome::Failed, Some(Cause::IdleTimeout));
         self.told.notify_waiters();
     }
 
@@ -318,7 +315,7 @@ impl Port for Control {
                 row.asked.push(asked.clone());
             }
             if !asked.held {
-                row.leave(Outcome::Question);
+                row.leave(Outcome::Question, None);
             }
             Ok(())
         })
@@ -352,10 +349,10 @@ impl Port for Control {
                 row.assignment.publish = push.settled(outcome);
                 row.settled.push((outcome, left));
             }
-            row.leave(match outcome {
-                PushOutcome::Pushed => Outcome::Succeeded,
-                PushOutcome::NotPushed => Outcome::Failed,
-            });
+            match outcome {
+                PushOutcome::Pushed => row.leave(Outcome::Succeeded, None),
+                PushOutcome::NotPushed => row.leave(Outcome::Failed, None),
+            }
             Ok(())
         })
     }
@@ -373,10 +370,10 @@ impl Port for Control {
 
     async fn end(&self, who: Who, ending: Ending) -> Result<(), PortError> {
         self.current("end", who, |row| {
-            row.leave(match &ending {
-                Ending::Succeeded(_) => Outcome::Succeeded,
-                Ending::Failed { .. } => Outcome::Failed,
-            });
+            match &ending {
+                Ending::Succeeded(_) => row.leave(Outcome::Succeeded, None),
+                Ending::Failed { cause, .. } => row.leave(Outcome::Failed, Some(*cause)),
+            }
             row.ending = Some(ending);
             Ok(())
         })

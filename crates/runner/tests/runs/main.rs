@@ -2,6 +2,8 @@
 //! What is claimed is judged from outside: by `/proc`, by git, by what control was told.
 
 mod control;
+#[path = "../support/person.rs"]
+mod person;
 mod world;
 
 use std::time::Duration;
@@ -14,7 +16,8 @@ use belay_kernel::termination::Step;
 use belay_kernel::{AttemptNumber, Cause, Epoch, HeartbeatStatus, SandboxId, Span};
 use belay_sandbox::Use;
 use control::Row;
-use world::{World, eventually, git, marked};
+use person::git;
+use world::{World, eventually, marked};
 
 /// How an attempt failed.
 fn failure(row: &Row) -> (Cause, &str) {
@@ -162,9 +165,7 @@ async fn a_stop_in_flight_ends_daemonised_children_and_keeps_the_work() {
          trap '' TERM; echo up; while :; do sleep 0.1; done",
     );
     let who = assignment.who;
-    world.control.queue(assignment.clone());
-    let runner = world.runner();
-    world.see(who, "the agent's word", |row| row.text().contains("up")).await;
+    let runner = world.runner_of(&assignment, "up").await;
     assert!(marked(assignment.sandbox).len() >= 2);
     world.control.stop(who);
     let row = world.see(who, "the end", Row::is_over).await;
@@ -258,9 +259,7 @@ async fn an_attempt_that_is_fenced_is_killed_at_once() {
     let world = World::new();
     let assignment = world.assignment("trap '' TERM; echo up; while :; do sleep 0.1; done");
     let who = assignment.who;
-    world.control.queue(assignment.clone());
-    let runner = world.runner();
-    world.see(who, "the agent's word", |row| row.text().contains("up")).await;
+    let runner = world.runner_of(&assignment, "up").await;
     world.control.fence(who);
     eventually("the processes are gone", || marked(assignment.sandbox).is_empty()).await;
     runner.abort();
@@ -448,9 +447,7 @@ async fn an_agent_whose_sandbox_is_lost_is_not_run_a_second_time() {
     let world = World::new();
     let assignment = world.assignment("echo ran >> ran.txt; echo up; while :; do sleep 0.1; done");
     let who = assignment.who;
-    world.control.queue(assignment.clone());
-    let runner = world.runner();
-    world.see(who, "the agent's word", |row| row.text().contains("up")).await;
+    let runner = world.runner_of(&assignment, "up").await;
     runner.abort();
     let _ = runner.await;
     world.forget_sandbox(&assignment).await;
@@ -561,9 +558,7 @@ async fn an_agent_that_is_to_stay_is_frozen_by_the_beat_that_comes_before_the_du
     assignment.work.agent = "claude".into();
     assignment.work.keep_alive = true;
     let who = assignment.who;
-    world.control.queue(assignment.clone());
-    let runner = world.runner();
-    world.see(who, "the agent's word", |row| row.text().contains("init")).await;
+    let runner = world.runner_of(&assignment, "init").await;
     let before = marked(assignment.sandbox).len();
     world.control.set_reticent(true);
     world.control.condemn(who);

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +24,7 @@ use belay_sandbox::{
 use tokio::task::JoinHandle;
 
 use crate::control::{Control, Row};
+use crate::person::git;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -198,6 +198,14 @@ impl World {
         }
     }
 
+    /// Gives an attempt to a runner, and waits until its agent has said this.
+    pub(crate) async fn runner_of(&self, assignment: &Assignment, word: &str) -> JoinHandle<()> {
+        self.control.queue(assignment.clone());
+        let runner = self.runner();
+        self.see(assignment.who, "the agent's word", |row| row.text().contains(word)).await;
+        runner
+    }
+
     /// Runs an attempt to the end of its termination.
     pub(crate) async fn run(&self, assignment: Assignment) -> Row {
         let who = assignment.who;
@@ -207,20 +215,6 @@ impl World {
         runner.abort();
         row
     }
-}
-
-/// Runs git as a person would, and returns what it printed.
-pub(crate) fn git(directory: &Path, words: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=P", "-c", "user.email=p@example.com"])
-        .args(words)
-        .current_dir(directory)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {words:?} in {}: {said}", directory.display());
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Every process but zombies that carries the sandbox's marker, as `/proc` shows it.

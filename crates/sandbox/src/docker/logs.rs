@@ -10,7 +10,7 @@ use bollard::query_parameters::LogsOptions;
 use futures_util::{Stream, StreamExt};
 
 use super::{DockerProvider, Inner};
-use crate::error::{Refusal, Result};
+use crate::error::Result;
 use crate::os::clock;
 use crate::output::{Chunk, EndReason, Exit, Output};
 use crate::plan::Moment;
@@ -183,9 +183,7 @@ impl DockerProvider {
         max: usize,
         wait: Span,
     ) -> Result<Output> {
-        if self.inner.home.identity(sandbox)?.is_none() {
-            return Err(Refusal::NotFound { sandbox }.into());
-        }
+        self.inner.home.known(sandbox)?;
         let deadline = clock::moment().after(wait);
         loop {
             let ended = self.known_end(sandbox).await?;

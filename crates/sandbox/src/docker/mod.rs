@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex};
 use belay_kernel::{SandboxId, SnapshotId, Span};
 
 use crate::archive;
-use crate::error::{Error, Refusal, Result};
+use crate::blocking::blocking;
+use crate::error::{Refusal, Result};
 use crate::fencing::{Admission, Fencing};
 use crate::os::clock;
 use crate::output::{End, Output};
@@ -91,12 +92,7 @@ impl DockerProvider {
         &self,
         work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let inner = Arc::clone(&self.inner);
-        match tokio::task::spawn_blocking(move || work(&inner)).await {
-            Ok(result) => result,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(Error::TimedOut { operation: "shutting down", after: Span::ZERO }),
-        }
+        blocking(&self.inner, work).await
     }
 
     async fn admit(&self, fence: &Fence) -> Result<Admission> {
@@ -113,19 +109,10 @@ impl DockerProvider {
 
     /// Refuses a sandbox that has ended, is not there, or belongs to another session.
     fn living(&self, fence: &Fence) -> Result<()> {
-        self.known(fence)?;
+        self.inner.home.belongs(fence)?;
         match self.inner.home.end(fence.sandbox)? {
             Some(_) => Err(Refusal::Ended { sandbox: fence.sandbox }.into()),
             None => Ok(()),
-        }
-    }
-
-    /// Refuses a sandbox that is not there, or belongs to another session.
-    fn known(&self, fence: &Fence) -> Result<()> {
-        match self.inner.home.identity(fence.sandbox)? {
-            Some(identity) if identity.session == fence.session => Ok(()),
-            Some(_) => Err(Refusal::WrongSession { sandbox: fence.sandbox }.into()),
-            None => Err(Refusal::NotFound { sandbox: fence.sandbox }.into()),
         }
     }
 }
@@ -235,7 +222,7 @@ impl Provider for DockerProvider {
         kind: SnapshotKind,
     ) -> Result<Snapshot> {
         let _admission = self.admit(fence).await?;
-        self.known(fence)?;
+        self.inner.home.belongs(fence)?;
         if kind == SnapshotKind::Memory {
             let why = "the engine keeps files only";
             let operation = "a memory snapshot";

@@ -26,7 +26,7 @@ use crate::process::duration;
 use crate::provider::{Inspection, More, Phase, Snapshot};
 use crate::receipt::{Proof, Receipt};
 use crate::shim::container::{ORDERS, OUT, Orders, Record, STDIN};
-use crate::shim::wire::{Identity, MAX_STDIN};
+use crate::shim::wire::MAX_STDIN;
 
 /// What the engine may take to start a container.
 const START_LIMIT: Span = Span::from_secs(20);
@@ -365,9 +365,7 @@ impl DockerProvider {
 
     /// The end, if it has ended; recorded now if nobody did.
     pub(super) async fn known_end(&self, sandbox: SandboxId) -> Result<Option<End>> {
-        if self.inner.home.identity(sandbox)?.is_none() {
-            return Err(Refusal::NotFound { sandbox }.into());
-        }
+        self.inner.home.known(sandbox)?;
         if let Some(end) = self.inner.home.end(sandbox)? {
             return Ok(Some(end));
         }
@@ -378,9 +376,7 @@ impl DockerProvider {
     }
 
     pub(super) async fn look(&self, sandbox: SandboxId) -> Result<Inspection> {
-        if self.inner.home.identity(sandbox)?.is_none() {
-            return Err(Refusal::NotFound { sandbox }.into());
-        }
+        self.inner.home.known(sandbox)?;
         let state = self.inner.engine.state(&self.name(sandbox)).await?;
         let phase = state.as_ref().map_or(Phase::Ended, |state| state.phase);
         let pid = state.and_then(|state| state.pid);
@@ -446,17 +442,7 @@ fn check(plan: &Plan) -> Result<()> {
 
 /// Writes down who it is and its first orders; says which user the agent is to be.
 fn record(inner: &Inner, fence: &Fence, plan: &Plan, until: Moment) -> Result<(u32, u32)> {
-    let identity = Identity {
-        installation: inner.config.installation,
-        sandbox: fence.sandbox,
-        session: fence.session,
-        task: plan.task,
-        attempt: plan.attempt,
-        tree: plan.tree.clone(),
-        created: clock::now(),
-        boot: clock::boot_id(),
-    };
-    inner.home.put_identity(&identity)?;
+    inner.home.put_identity(inner.config.installation, fence, plan)?;
     inner.home.put_plan(fence.sandbox, plan)?;
     let mailbox = inner.home.sandbox(fence.sandbox).join("box");
     fs::create_dir_all(&mailbox).map_err(Error::io("make", &mailbox))?;

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use belay_kernel::{SandboxId, SnapshotId};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::files::{self, Durability};
+use crate::os::clock;
 use crate::output::End;
-use crate::plan::Plan;
+use crate::plan::{Fence, Plan};
+use crate::provider::Installation;
 use crate::shim::wire::{END, HELD, Held, IDENTITY, Identity, LAUNCH, Launch};
 
 /// Where everything is.
@@ -40,6 +42,19 @@ impl Home {
         files::get(&self.sandbox(sandbox).join(IDENTITY))
     }
 
+    /// Who a sandbox is that must be here.
+    pub(crate) fn known(&self, sandbox: SandboxId) -> Result<Identity> {
+        self.identity(sandbox)?.ok_or_else(|| Refusal::NotFound { sandbox }.into())
+    }
+
+    /// Refuses a sandbox that is not here, or belongs to another session.
+    pub(crate) fn belongs(&self, fence: &Fence) -> Result<()> {
+        match self.known(fence.sandbox)?.session == fence.session {
+            true => Ok(()),
+            false => Err(Refusal::WrongSession { sandbox: fence.sandbox }.into()),
+        }
+    }
+
     pub(crate) fn launch(&self, sandbox: SandboxId) -> Result<Option<Launch>> {
         files::get(&self.sandbox(sandbox).join(LAUNCH))
     }
@@ -58,10 +73,25 @@ impl Home {
 
     /// Records who a sandbox is to be. Its name is what matters; it need not survive a power cut,
     /// because nothing that it names does.
-    pub(crate) fn put_identity(&self, identity: &Identity) -> Result<()> {
-        let directory = self.sandbox(identity.sandbox);
+    pub(crate) fn put_identity(
+        &self,
+        installation: Installation,
+        fence: &Fence,
+        plan: &Plan,
+    ) -> Result<()> {
+        let identity = Identity {
+            installation,
+            sandbox: fence.sandbox,
+            session: fence.session,
+            task: plan.task,
+            attempt: plan.attempt,
+            tree: plan.tree.clone(),
+            created: clock::now(),
+            boot: clock::boot_id(),
+        };
+        let directory = self.sandbox(fence.sandbox);
         files::private_directory(&directory)?;
-        files::put(&directory.join(IDENTITY), identity, Durability::Crash)
+        files::put(&directory.join(IDENTITY), &identity, Durability::Crash)
     }
 
     /// The plan of a container.

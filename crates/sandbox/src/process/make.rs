@@ -11,9 +11,8 @@ use super::client::{CallError, call};
 use super::{CALL_LIMIT, Inner, ProcessProvider, duration, settle};
 use crate::error::{Error, Refusal, Result};
 use crate::fencing::Admission;
-use crate::os::clock;
 use crate::plan::{Fence, Moment, Plan};
-use crate::shim::wire::{Identity, Launch, Ready, Reply, Request};
+use crate::shim::wire::{Launch, Ready, Reply, Request};
 
 /// What namespaces, mounts and the first process may take.
 const READY_LIMIT: Span = Span::from_secs(15);
@@ -119,17 +118,7 @@ async fn found_made(provider: &ProcessProvider, fence: &Fence) -> Result<bool> {
 
 /// Writes down who it is, then what is to be made, then makes the cgroup.
 fn record(inner: &Inner, fence: &Fence, plan: Plan, until: Moment) -> Result<()> {
-    let identity = Identity {
-        installation: inner.config.installation,
-        sandbox: fence.sandbox,
-        session: fence.session,
-        task: plan.task,
-        attempt: plan.attempt,
-        tree: plan.tree.clone(),
-        created: clock::now(),
-        boot: clock::boot_id(),
-    };
-    inner.home.put_identity(&identity)?;
+    inner.home.put_identity(inner.config.installation, fence, &plan)?;
     let leaf = format!("{}-{}-{}", plan.task, plan.attempt, fence.sandbox);
     let group = inner.cgroups.plan(&leaf);
     let launch = Launch {

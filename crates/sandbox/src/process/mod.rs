@@ -28,6 +28,7 @@ use belay_kernel::{SandboxId, SnapshotId, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::archive;
+use crate::blocking::blocking;
 use crate::error::{Error, Refusal, Result};
 use crate::fencing::{Admission, Fencing};
 use crate::log::{self, Tail};
@@ -134,12 +135,7 @@ impl ProcessProvider {
         &self,
         work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let inner = Arc::clone(&self.inner);
-        match tokio::task::spawn_blocking(move || work(&inner)).await {
-            Ok(result) => result,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(Error::TimedOut { operation: "shutting down", after: Span::ZERO }),
-        }
+        blocking(&self.inner, work).await
     }
 
     /// Takes the session's lock, if the fence lets this pass.
@@ -151,17 +147,8 @@ impl ProcessProvider {
     /// Takes the lock for a sandbox that must be there and belong to the session.
     async fn admit_known(&self, fence: &Fence) -> Result<Admission> {
         let admission = self.admit(fence).await?;
-        self.known(fence)?;
+        self.inner.home.belongs(fence)?;
         Ok(admission)
-    }
-
-    /// Refuses a sandbox that is not there, or belongs to another session.
-    fn known(&self, fence: &Fence) -> Result<()> {
-        match self.inner.home.identity(fence.sandbox)? {
-            Some(identity) if identity.session == fence.session => Ok(()),
-            Some(_) => Err(Refusal::WrongSession { sandbox: fence.sandbox }.into()),
-            None => Err(Refusal::NotFound { sandbox: fence.sandbox }.into()),
-        }
     }
 
     /// Asks the shim; a sandbox whose shim is gone is ended and recorded so.
@@ -253,7 +240,7 @@ impl Provider for ProcessProvider {
     async fn start(&self, fence: &Fence, until: Moment) -> Result<()> {
         let admission = self.admit(fence).await?;
         admission.refuse_buried()?;
-        self.known(fence)?;
+        self.inner.home.belongs(fence)?;
         self.ask(fence.sandbox, Request::Start { epoch: fence.epoch, until }, &[]).await?;
         Ok(())
     }
@@ -271,9 +258,7 @@ impl Provider for ProcessProvider {
         max_bytes: usize,
         wait: Span,
     ) -> Result<Output> {
-        if self.inner.home.identity(sandbox)?.is_none() {
-            return Err(Refusal::NotFound { sandbox }.into());
-        }
+        self.inner.home.known(sandbox)?;
         let deadline = clock::moment().after(wait);
         loop {
             let output = self.output_once(sandbox, offset, max_bytes).await?;
@@ -410,18 +395,14 @@ impl Provider for ProcessProvider {
     }
 
     async fn inspect(&self, sandbox: SandboxId) -> Result<Inspection> {
-        if self.inner.home.identity(sandbox)?.is_none() {
-            return Err(Refusal::NotFound { sandbox }.into());
-        }
+        self.inner.home.known(sandbox)?;
         let phase = self.phase(sandbox).await;
         self.blocking(move |inner| settle::inspect(&inner.home, sandbox, phase)).await
     }
 
     async fn end(&self, sandbox: SandboxId) -> Result<Option<End>> {
-        match self.inner.home.identity(sandbox)? {
-            Some(_) => self.inner.home.end(sandbox),
-            None => Err(Refusal::NotFound { sandbox }.into()),
-        }
+        self.inner.home.known(sandbox)?;
+        self.inner.home.end(sandbox)
     }
 
     async fn list(&self) -> Result<Vec<Listed>> {

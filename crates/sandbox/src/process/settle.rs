@@ -6,7 +6,7 @@ use belay_kernel::{SandboxId, Span};
 use rustix::process::Signal;
 
 use super::home::Home;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::log;
 use crate::os::cgroup::Group;
 use crate::os::{clock, procfs};
@@ -40,9 +40,7 @@ pub(super) fn settle(home: &Home, sandbox: SandboxId) -> Result<Option<End>> {
 
 /// Ends a sandbox with its shim, and records the end.
 pub(super) fn take_over(home: &Home, sandbox: SandboxId) -> Result<End> {
-    if home.identity(sandbox)?.is_none() {
-        return Err(Refusal::NotFound { sandbox }.into());
-    }
+    home.known(sandbox)?;
     let receipt = clear(home, sandbox)?;
     // The shim may have recorded the end just before it was killed; what is written first stays.
     let end = End {

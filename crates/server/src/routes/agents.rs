@@ -28,63 +28,55 @@ pub(super) fn routes<S: Service>(table: &mut Table<S>) {
         .answers::<HeartbeatTaken>(200);
 }
 
-/// The sandbox in a path: by its id, or `self` for the one whose token is used.
-struct Sandbox(Option<SandboxId>);
-
-/// The name of whoever's token it is.
+/// The name of the sandbox whose token is used.
 const SELF: &str = "self";
 
-impl<S: Send + Sync> FromRequestParts<S> for Sandbox {
-    type Rejection = Failed;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
-        let bad = || Failed::new(Code::BadRequest, "the path names no sandbox");
-        let id = Path::<String>::from_request_parts(parts, state).await;
-        match id.map_err(|_| bad())?.0.as_str() {
-            SELF => Ok(Self(None)),
-            id => Ok(Self(Some(id.parse().map_err(|_| bad())?))),
-        }
-    }
+/// What an attempt says of its sandbox, with its own token.
+struct Said {
+    who: Who,
+    /// The sandbox that the path names; nothing, if that is `self`.
+    sandbox: Option<SandboxId>,
+    key: Option<String>,
+    /// The body, whole and bounded.
+    body: Bytes,
 }
 
-/// A body, whole and bounded.
-struct Raw(Bytes);
-
-impl<S: Send + Sync> FromRequest<S> for Raw {
+impl<S: Send + Sync> FromRequest<S> for Said {
     type Rejection = Failed;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failed> {
-        Ok(Self(whole(request, state).await?))
+        let (mut parts, body) = request.into_parts();
+        let sandbox = sandbox(&mut parts, state).await?;
+        let caller = Caller::from_request_parts(&mut parts, state).await?;
+        let body = whole(Request::from_parts(parts, body), state).await?;
+        let detail = "only an attempt's own token speaks for its sandbox";
+        let who = caller.principal.who().ok_or_else(|| Failed::new(Code::Forbidden, detail))?;
+        Ok(Self { who, sandbox, key: caller.ask.key, body })
     }
 }
 
-fn speaker(caller: &Caller) -> Result<Who, Failed> {
-    let detail = "only an attempt's own token speaks for its sandbox";
-    caller.principal.who().ok_or_else(|| Failed::new(Code::Forbidden, detail))
+async fn sandbox<S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+) -> Result<Option<SandboxId>, Failed> {
+    let bad = || Failed::new(Code::BadRequest, "the path names no sandbox");
+    let id = Path::<String>::from_request_parts(parts, state).await;
+    match id.map_err(|_| bad())?.0.as_str() {
+        SELF => Ok(None),
+        id => Ok(Some(id.parse().map_err(|_| bad())?)),
+    }
 }
 
 /// Takes events: one, or a batch.
-async fn events<S: Service>(
-    State(service): State<S>,
-    Sandbox(sandbox): Sandbox,
-    caller: Caller,
-    Raw(body): Raw,
-) -> Answered {
-    let who = speaker(&caller)?;
-    let events = read_events(&body)?;
-    json(&service.take_events(who, sandbox, events, caller.ask.key).await?)
+async fn events<S: Service>(State(service): State<S>, said: Said) -> Answered {
+    let events = read_events(&said.body)?;
+    json(&service.take_events(said.who, said.sandbox, events, said.key).await?)
 }
 
 /// Takes a beat.
-async fn heartbeat<S: Service>(
-    State(service): State<S>,
-    Sandbox(sandbox): Sandbox,
-    caller: Caller,
-    Raw(body): Raw,
-) -> Answered {
-    let who = speaker(&caller)?;
-    let beat: Heartbeat = serde_json::from_slice(&body).map_err(|error| {
+async fn heartbeat<S: Service>(State(service): State<S>, said: Said) -> Answered {
+    let beat: Heartbeat = serde_json::from_slice(&said.body).map_err(|error| {
         Failed::new(Code::BadRequest, format!("the body is not what is taken: {error}"))
     })?;
-    json(&service.take_heartbeat(who, sandbox, beat).await?)
+    json(&service.take_heartbeat(said.who, said.sandbox, beat).await?)
 }

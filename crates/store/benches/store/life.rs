@@ -8,9 +8,7 @@ use belay_kernel::budget::{Budget, Ledger, Uncounted};
 use belay_kernel::retry::Effort;
 use belay_kernel::session::Session;
 use belay_kernel::task::{Plan, Reason, Review, State, Task};
-use belay_kernel::{
-    AttemptNumber, Caps, Epoch, Limits, Revision, SessionId, TaskId, Timestamp, Usage,
-};
+use belay_kernel::{AttemptNumber, Caps, Epoch, Limits, Revision, SessionId, TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, LedgerRow, RoleRow, SessionRow, SpecRow, TaskRow};
 use belay_store::{Candidate, ClaimAsk, Commit, Committed, NewEvent, Store};
 
@@ -123,28 +121,10 @@ fn claimed(candidate: &Candidate) -> (Commit, Life) {
         due_at: None,
     };
     let number = AttemptNumber(1);
+    let claimed = Attempt::claimed(number, Epoch(1), at(60_000), at(2_000));
     let attempt = AttemptRow {
-        task: task.task.id,
-        attempt: Attempt::claimed(number, Epoch(1), at(60_000), at(2_000)),
-        session: session.id,
-        worker: None,
-        runner: None,
-        sandbox: None,
-        token_hash: None,
-        cause: None,
-        usage: Usage::default(),
-        transcript_length: 0,
-        kept_ref: None,
-        termination: None,
         due_at: Some(at(i64::MAX)),
-        ending_at: None,
-        proven_at: None,
-        processes: 0,
-        transcript_hash: None,
-        transcript_missing: Default::default(),
-        kept_commit: None,
-        message: None,
-        fired: None,
+        ..AttemptRow::new(task.task.id, claimed, session.id)
     };
     let state = State::Claimed { attempt: number, plan: Plan::Fresh };
     let next = TaskRow {

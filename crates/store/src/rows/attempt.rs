@@ -66,6 +66,33 @@ record! {
 }
 
 impl AttemptRow {
+    /// An attempt of which nothing is known but that it was made.
+    pub fn new(task: TaskId, attempt: Attempt, session: SessionId) -> Self {
+        Self {
+            task,
+            attempt,
+            session,
+            worker: None,
+            runner: None,
+            sandbox: None,
+            token_hash: None,
+            cause: None,
+            usage: Usage::default(),
+            transcript_length: 0,
+            kept_ref: None,
+            termination: None,
+            due_at: None,
+            ending_at: None,
+            proven_at: None,
+            processes: 0,
+            transcript_hash: None,
+            transcript_missing: List::default(),
+            kept_commit: None,
+            message: None,
+            fired: None,
+        }
+    }
+
     /// How long after the commit that ended it its processes were proven gone.
     pub fn proven_after(&self) -> belay_kernel::Span {
         let both = self.proven_at.zip(self.ending_at);

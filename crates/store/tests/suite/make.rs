@@ -8,9 +8,7 @@ use belay_kernel::budget::{Budget, Ledger, Uncounted};
 use belay_kernel::publish::Publish;
 use belay_kernel::retry::Effort;
 use belay_kernel::task::{Plan, Reason, Review, State, Task};
-use belay_kernel::{
-    AttemptNumber, Caps, Epoch, Limits, Revision, SessionId, TaskId, Timestamp, Usage,
-};
+use belay_kernel::{AttemptNumber, Caps, Epoch, Limits, Revision, SessionId, TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, LedgerRow, SessionRow, SpecRow, TaskRow};
 use belay_store::{
     Candidate, ClaimAsk, Commit, Committed, Decide, List, NewEvent, Record, Store, Stored,
@@ -95,29 +93,9 @@ pub(crate) fn session() -> SessionRow {
 }
 
 pub(crate) fn attempt(task: TaskId, number: u32, session: SessionId) -> AttemptRow {
-    AttemptRow {
-        task,
-        attempt: Attempt::claimed(AttemptNumber(number), Epoch(1), at(60_000), at(2_000)),
-        session,
-        worker: None,
-        runner: None,
-        sandbox: None,
-        token_hash: None,
-        cause: None,
-        usage: Usage::default(),
-        transcript_length: 0,
-        kept_ref: None,
-        termination: None,
-        due_at: None,
-        ending_at: None,
-        proven_at: None,
-        processes: 0,
-        transcript_hash: None,
-        transcript_missing: Default::default(),
-        kept_commit: None,
-        message: None,
-        fired: None,
-    }
+    let number = AttemptNumber(number);
+    let attempt = Attempt::claimed(number, Epoch(1), at(60_000), at(2_000));
+    AttemptRow::new(task, attempt, session)
 }
 
 pub(crate) fn ended(row: &AttemptRow) -> AttemptRow {

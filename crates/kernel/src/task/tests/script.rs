@@ -240,12 +240,13 @@ fn children(name: &str) -> Children {
 }
 
 fn claim_of(name: &str) -> Event {
-    use crate::claim::{RoleGate, SessionSlot};
+    use crate::claim::SessionSlot;
+    use crate::role::Hold;
     let blocked = name.contains("blocked");
     let facts = ClaimFacts {
         unfinished_dependencies: u32::from(blocked),
         session: SessionSlot::Free,
-        role: if blocked { RoleGate::Stopped } else { RoleGate::Open },
+        role: blocked.then_some(Hold::RoleStopped),
         budget: Standing::Left,
         account_probe: None,
     };

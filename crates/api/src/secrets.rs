@@ -1,28 +1,33 @@
-//! Masks secrets in what an agent prints, byte for byte, so that offsets stay what they are.
+//! What an agent prints and says, without its secrets, masked byte for byte, so that offsets stay
+//! what they are.
 //!
 //! A secret may lie across two pieces of output. What could be the beginning of one is held back
 //! until the next piece, or the end, tells: never more than the longest secret less one byte.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
-use belay_agent::Agent;
 use memchr::memmem;
 use serde_json::Value;
 
 /// What is shorter is no secret, and masking it would hide ordinary words.
 const SHORTEST: usize = 8;
 
-/// The secrets of one attempt.
+/// Values that are masked in what is kept and shown.
 #[derive(Clone, Default)]
-pub(crate) struct Secrets(Vec<Vec<u8>>);
+pub struct Secrets(Vec<Vec<u8>>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets({})", self.0.len())
+    }
+}
 
 impl Secrets {
-    /// The attempt's token, and the variables that look like credentials.
-    pub(crate) fn of(agent: Agent, variables: &BTreeMap<String, String>, token: &str) -> Self {
-        let secret = variables.iter().filter(|(name, _)| agent.is_secret(name));
-        let values = secret.map(|(_, value)| &**value);
+    /// These values, but for those that are too short to be secrets.
+    pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let mut secrets = Vec::new();
-        for value in values.chain([token]).map(str::trim).filter(|value| value.len() >= SHORTEST) {
+        let long_enough = |value: &&str| value.len() >= SHORTEST;
+        for value in values.into_iter().map(str::trim).filter(long_enough) {
             secrets.push(value.as_bytes().to_vec());
             // Agents print JSON, in which a secret may look otherwise.
             let quoted = Value::from(value).to_string();
@@ -59,7 +64,7 @@ impl Secrets {
     }
 
     /// A text with its secrets masked.
-    pub(crate) fn text(&self, text: &str) -> String {
+    pub fn text(&self, text: &str) -> String {
         let mut bytes = text.as_bytes().to_vec();
         let mut marks = vec![false; bytes.len()];
         self.mark(text.as_bytes(), &mut marks);
@@ -68,13 +73,23 @@ impl Secrets {
     }
 
     /// A value with the secrets in its texts masked.
-    pub(crate) fn value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => *text = self.text(text),
-            Value::Array(values) => values.iter_mut().for_each(|value| self.value(value)),
-            Value::Object(fields) => fields.values_mut().for_each(|value| self.value(value)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    pub fn value(&self, value: &mut Value) {
+        each_text(value, &|text| self.text(text));
+    }
+}
+
+/// Changes every text in a value, the names of its fields among them.
+pub fn each_text(value: &mut Value, change: &impl Fn(&str) -> String) {
+    match value {
+        Value::String(text) => *text = change(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| each_text(value, change)),
+        Value::Object(fields) => {
+            for (name, mut value) in std::mem::take(fields) {
+                each_text(&mut value, change);
+                fields.insert(change(&name), value);
+            }
         }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -85,19 +100,20 @@ fn hide(bytes: &mut [u8], marks: &[bool]) {
 }
 
 /// Masks one stream.
-pub(crate) struct Masker {
+pub struct Masker {
     secrets: Secrets,
     held: Vec<u8>,
     marks: Vec<bool>,
 }
 
 impl Masker {
-    pub(crate) const fn new(secrets: Secrets) -> Self {
+    /// Masks a stream from its beginning.
+    pub const fn new(secrets: Secrets) -> Self {
         Self { secrets, held: Vec::new(), marks: Vec::new() }
     }
 
     /// Takes bytes in and gives those back that are decided, in order.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         self.marks.resize(self.held.len(), false);
         self.secrets.mark(&self.held, &mut self.marks);
@@ -106,7 +122,7 @@ impl Masker {
     }
 
     /// The stream is over: gives back what was held.
-    pub(crate) fn finish(&mut self) -> Vec<u8> {
+    pub fn finish(&mut self) -> Vec<u8> {
         self.give(self.held.len())
     }
 
@@ -122,14 +138,9 @@ impl Masker {
 mod tests {
     use super::*;
 
-    fn secrets(values: &[&str]) -> Secrets {
-        let named = |(index, value): (usize, &&str)| (format!("X_TOKEN_{index}"), (*value).into());
-        Secrets::of(Agent::Command, &values.iter().enumerate().map(named).collect(), "")
-    }
-
     /// The stream as it is masked when it is cut into pieces of this length.
     fn masked(values: &[&str], stream: &str, piece: usize) -> String {
-        let mut masker = Masker::new(secrets(values));
+        let mut masker = Masker::new(Secrets::new(values.iter().copied()));
         let mut out = Vec::new();
         for bytes in stream.as_bytes().chunks(piece) {
             out.extend(masker.push(bytes));
@@ -151,7 +162,7 @@ mod tests {
 
     #[test]
     fn only_what_could_be_a_secret_is_held_back() {
-        let mut masker = Masker::new(secrets(&["sesame-open-now"]));
+        let mut masker = Masker::new(Secrets::new(["sesame-open-now"]));
         assert_eq!(masker.push(b"Enter: "), b"Enter: ");
         assert_eq!(masker.push(b"a sesame"), b"a ");
         assert_eq!(masker.push(b" seed"), b"sesame seed");
@@ -160,21 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_credential_is_one_and_short_words_are_not() {
-        let variables = [
-            ("ANTHROPIC_API_KEY", "sk-one-two"),
-            ("db_password", "correct\"horse"),
-            ("EDITOR", "emacs-editor"),
-            ("SHORT_TOKEN", "abc"),
-            ("CURSOR_API_KEY", "cursor-cursor"),
-        ];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let secrets = Secrets::of(Agent::Cursor, &variables, "token-of-attempt");
-        let text = "sk-one-two correct\"horse correct\\\"horse emacs-editor abc token-of-attempt";
-        let expected = "********** ************* ************** emacs-editor abc ****************";
+    fn texts_are_masked_however_json_spells_them_and_short_words_are_not() {
+        let secrets = Secrets::new(["sk-one-two", " correct\"horse\n", "abc", "sk-one-two-more"]);
+        let text = "sk-one-two correct\"horse correct\\\"horse abc sk-one-two-more";
+        let expected = "********** ************* ************** abc ***************";
         assert_eq!(secrets.text(text), expected);
-        let mut value = serde_json::json!({"a": ["x sk-one-two"], "b": 1});
+        let mut value = serde_json::json!({"a": ["x sk-one-two"], "b": 1, "sk-one-two": null});
         secrets.value(&mut value);
-        assert_eq!(value, serde_json::json!({"a": ["x **********"], "b": 1}));
+        assert_eq!(value, serde_json::json!({"a": ["x **********"], "b": 1, "**********": null}));
+        assert_eq!(format!("{secrets:?}"), "Secrets(4)");
     }
 }
