@@ -174,6 +174,9 @@ pub(crate) struct Sim {
     /// There is trouble for so many simulated seconds at most
     #[arg(long, value_name = "SECONDS")]
     pub(crate) trouble: Option<u64>,
+    /// Put a bug into each world on purpose, to see that it is found
+    #[arg(long, value_name = "NAME")]
+    pub(crate) planted: Option<String>,
     /// Do not look for the least of a world in which something is wrong
     #[arg(long)]
     pub(crate) no_shrink: bool,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use belay_sim::{Coverage, Less, Options, Report, run, shrink};
+use belay_sim::{Coverage, Less, Options, Planted, Report, run, shrink};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::Sim;
@@ -25,6 +25,7 @@ struct Plan {
     count: u64,
     until: Option<Instant>,
     less: Less,
+    planted: Option<Planted>,
 }
 
 /// What became of all of them.
@@ -115,7 +116,24 @@ fn plan(asked: &Sim) -> Result<Plan, Fault> {
     if asked.trace && count > 1 {
         return Err(Fault::usage("--trace shows one world; name it with --seed"));
     }
-    Ok(Plan { from: asked.seed.unwrap_or_else(fresh), count, until, less })
+    let planted = asked.planted.as_deref().map(planted).transpose()?;
+    Ok(Plan { from: asked.seed.unwrap_or_else(fresh), count, until, less, planted })
+}
+
+/// The bug of this name, if this program can have it.
+fn planted(name: &str) -> Result<Planted, Fault> {
+    let Some(planted) = Planted::named(name) else {
+        let known: Vec<_> = Planted::WORLD.iter().map(|planted| planted.name()).collect();
+        let known = known.join(", ");
+        return Err(Fault::usage(format!("`{name}` cannot be planted; these can: {known}")));
+    };
+    match planted.is_here() {
+        true => Ok(planted),
+        false => Err(Fault::usage(format!(
+            "`{name}` is in the code, and this program was built without it; {} shows it",
+            "`cargo run -p belay-sim --features planted --example plant`"
+        ))),
+    }
 }
 
 /// A seed that nobody has seen yet.
@@ -165,7 +183,8 @@ fn live_some(plan: &Plan, stop: &AtomicBool, next: &AtomicU64, tell: &mpsc::Send
             return;
         }
         let seed = plan.from.wrapping_add(number);
-        let mut report = run(&Options { less: plan.less.clone(), ..Options::seed(seed) });
+        let (less, planted) = (plan.less.clone(), plan.planted);
+        let mut report = run(&Options { seed, less, planted });
         if report.found.is_none() && plan.count > 1 {
             report.trace.clear(); // what went well is not shown
         }

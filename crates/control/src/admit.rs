@@ -13,7 +13,7 @@ use belay_kernel::retry::Effort;
 use belay_kernel::role::RoleName;
 use belay_kernel::task::{Plan, Reason, State, Task};
 use belay_kernel::{AttemptNumber, Money, SessionId, TaskId, Timestamp};
-use belay_store::rows::{self, DependencyRow, LedgerRow, SpecRow, TaskRow};
+use belay_store::rows::{self, DependencyRow, LedgerRow, SessionRow, SpecRow, TaskRow};
 use belay_store::{Commit, List, NewEvent, Store, Stored};
 use serde_json::json;
 
@@ -200,6 +200,7 @@ impl<S: Store> Control<S> {
             }
             let request = asked.request(birth.id, now);
             let draft = born(birth, parent.as_ref(), &waits, now);
+            let draft = self.goes_on(birth, draft).await?;
             let put = self.try_put(draft.with(|commit| commit.request(request))).await?;
             if put == Put::Done || self.row::<TaskRow>(birth.id).await?.is_some() {
                 return Ok(birth.id);
@@ -209,6 +210,19 @@ impl<S: Store> Control<S> {
             }
         }
         Err(Refused::busy())
+    }
+
+    /// The task that a new one follows is still there. Their session is written, as it is: a
+    /// removal that was decided when nobody else had it is overtaken, and decided again.
+    async fn goes_on(&self, birth: &Birth, draft: Draft) -> Outcome<Draft> {
+        let Some(before) = birth.spec.continues else { return Ok(draft) };
+        let look = self.look(before).await?;
+        let session = self.row_if::<SessionRow>(birth.session).await?;
+        let draft = draft.with(|commit| commit.read(&look.task));
+        Ok(match &session {
+            Some(stored) => draft.with(|commit| commit.update(stored.revision, &stored.row)),
+            None => draft,
+        })
     }
 
     /// A parent that may get one more subtask, with those that it has.
@@ -340,7 +354,8 @@ fn born(birth: &Birth, parent: Option<&(Look, Others)>, waits: &Others, now: Tim
         Some((look, _)) => subtask_spec(birth, look),
         None => birth.spec.clone(),
     };
-    let mut commit = waits.read(Commit::new().insert(&row).insert(&spec));
+    // What it waits for cannot be removed meanwhile: it would wait for ever.
+    let mut commit = waits.touch(Commit::new().insert(&row).insert(&spec));
     match parent {
         Some((look, subtasks)) => {
             // The parent's row is written, as it is: a success that was decided when it had one

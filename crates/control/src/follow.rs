@@ -61,6 +61,10 @@ impl<S: Store> Control<S> {
             priority: look.task.row.priority,
         };
         self.inner.vault.put(next, &self.inner.vault.get(id)?)?;
-        self.bear(asked, &birth, None, &[]).await
+        let made = self.bear(asked, &birth, None, &[]).await;
+        if made.as_ref().ok() != Some(&next) {
+            self.inner.vault.forget(next)?;
+        }
+        made
     }
 }

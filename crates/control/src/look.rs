@@ -66,6 +66,15 @@ impl Others {
         self.rows.iter().find(failed).map(|row| row.row.task.id)
     }
 
+    /// A decision hangs something on all of them: their rows are written, as they are, so that
+    /// whoever decided without it is overtaken.
+    pub(crate) fn touch(&self, commit: Commit) -> Commit {
+        match planted::is(Bug::ReadSetWithoutOthers) {
+            true => commit,
+            false => self.rows.iter().fold(commit, |c, row| c.update(row.revision, &row.row)),
+        }
+    }
+
     /// A decision read all of them.
     pub(crate) fn read(&self, commit: Commit) -> Commit {
         match planted::is(Bug::ReadSetWithoutOthers) {
@@ -121,7 +130,10 @@ impl<S: Store> Control<S> {
         Ok(self.store().load::<R>(&[id]).await?.pop().flatten())
     }
 
-    async fn row_if<R: Record>(&self, id: Option<R::Id>) -> Result<Option<Stored<R>>, Failure> {
+    pub(crate) async fn row_if<R: Record>(
+        &self,
+        id: Option<R::Id>,
+    ) -> Result<Option<Stored<R>>, Failure> {
         match id {
             Some(id) => self.row::<R>(id).await,
             None => Ok(None),

@@ -11,7 +11,7 @@ use belay_kernel::planted::{self, Bug};
 use belay_kernel::session;
 use belay_kernel::task::{self, Event, State};
 use belay_kernel::termination::Step;
-use belay_kernel::{Disposition, QuestionId, RunnerId, Span, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Disposition, QuestionId, RunnerId, Span, TaskId, Timestamp};
 use belay_store::rows::{QuestionRow, SessionRow, TaskRow};
 use belay_store::{Commit, Effect, MAX_BATCH, Query, Settle, Settled, Store, Stored};
 use serde_json::Value;
@@ -121,6 +121,15 @@ impl<S: Store> Control<S> {
                 None => Ok(Performed::Done),
             };
         }
+        if new.kind == "forget_task" {
+            let numbers = body["attempts"].as_array().into_iter().flatten();
+            let numbers = numbers.filter_map(|number| u32::try_from(number.as_u64()?).ok());
+            let numbers: Vec<_> = numbers.map(AttemptNumber).collect();
+            return match body["task"].as_str().and_then(|id| id.parse().ok()) {
+                Some(task) => self.forget_task(task, &numbers).await,
+                None => Ok(Performed::Done),
+            };
+        }
         let Some(task) = new.task else { return Ok(Performed::Done) };
         let look = match self.look_at(task, new.attempt).await {
             Ok(look) => look,
@@ -138,6 +147,11 @@ impl<S: Store> Control<S> {
                 self.cancel_subtasks(&look, before).await
             }
             "announce_rest" | "announce_requeue" => self.announce(&look).await,
+            "subtask_removed" => {
+                let event = |_: &Look, left: &Others| Event::SubtaskRested(left.children());
+                self.nudge(task, false, event).await.map(|()| Performed::Done)
+            }
+            "dependency_removed" => self.recount(task).await.map(|()| Performed::Done),
             "budget_used_up" => self.end_tree(task).await,
             other => {
                 tracing::error!(kind = other, "an effect that nobody knows was dropped");

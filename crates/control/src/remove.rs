@@ -9,7 +9,7 @@ use belay_api::{Ask, Code, Problem};
 use belay_kernel::session::StopReason;
 use belay_kernel::status::{self, DeleteDenial};
 use belay_kernel::termination::Step;
-use belay_kernel::{RunnerId, SessionId, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, RunnerId, SessionId, TaskId, Timestamp};
 use belay_store::blob::BlobKey;
 use belay_store::rows::{AttemptRow, SandboxRow, SessionRow, TaskRow};
 use belay_store::{Commit, MAX_BATCH, NewEffect, Query, Store, Stored};
@@ -36,6 +36,28 @@ struct Removal {
     attempts: Vec<Stored<AttemptRow>>,
     /// The sessions that no other task has.
     sessions: Vec<Stored<SessionRow>>,
+    /// Those that others have too.
+    shared: Vec<Stored<SessionRow>>,
+}
+
+impl Removal {
+    /// The numbers of a task's attempts.
+    fn numbers(&self, task: TaskId) -> Vec<AttemptNumber> {
+        let of_task = self.attempts.iter().filter(|row| row.row.task == task);
+        of_task.map(|row| row.row.attempt.number).collect()
+    }
+
+    /// The effect that everything of a task goes that no row holds.
+    fn forget_task(&self, task: TaskId, now: Timestamp) -> NewEffect {
+        let attempts = self.numbers(task);
+        NewEffect {
+            task: None,
+            attempt: None,
+            kind: "forget_task".to_owned(),
+            body: json!({ "task": task, "attempts": attempts }).to_string(),
+            due_at: now,
+        }
+    }
 }
 
 impl<S: Store> Control<S> {
@@ -59,7 +81,7 @@ impl<S: Store> Control<S> {
                     Put::Overtaken => return Err(Refused::busy().into()),
                 }
             } else if Instant::now() >= until {
-                let detail = "an attempt of it is still being ended; ask again in a moment";
+                let detail = "its sandbox is in use or still being ended; ask again in a moment";
                 return Err(Problem::new(Code::IllegalMove, detail));
             }
             let cursor = self.store().latest().await.map_err(Refused::from)?;
@@ -78,7 +100,7 @@ impl<S: Store> Control<S> {
             tasks.extend(below.rows);
             next += 1;
         }
-        let dependants = self.dependants(id).await?;
+        let dependants = self.dependants_of(&tasks).await?;
         let states = |rows: &[Stored<TaskRow>]| -> Vec<_> {
             rows.iter().map(|row| row.row.task.state).collect()
         };
@@ -89,56 +111,88 @@ impl<S: Store> Control<S> {
             let query = Query::<AttemptRow>::first(MAX_BATCH).task(&[row.row.task.id]);
             attempts.extend(self.all(query).await?);
         }
-        let sessions = self.sessions_of(&tasks, &attempts).await?;
-        Ok(Removal { tasks, dependants, attempts, sessions })
+        let (sessions, shared) = self.sessions_of(&tasks, &attempts).await?;
+        Ok(Removal { tasks, dependants, attempts, sessions, shared })
     }
 
-    /// The sessions of these tasks that no other task has.
+    /// Whoever depends on any of these tasks and is not one of them.
+    async fn dependants_of(&self, tasks: &[Stored<TaskRow>]) -> Outcome<Others> {
+        let mut rows: Vec<Stored<TaskRow>> = Vec::new();
+        for task in tasks {
+            for row in self.dependants(task.row.task.id).await?.rows {
+                let id = row.row.task.id;
+                if !tasks.iter().chain(&rows).any(|known| known.row.task.id == id) {
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(Others { rows })
+    }
+
+    /// The sessions of these tasks, those that no other task has and those that others have.
     async fn sessions_of(
         &self,
         tasks: &[Stored<TaskRow>],
         attempts: &[Stored<AttemptRow>],
-    ) -> Outcome<Vec<Stored<SessionRow>>> {
+    ) -> Outcome<(Vec<Stored<SessionRow>>, Vec<Stored<SessionRow>>)> {
         let of_attempts = attempts.iter().map(|row| row.row.session);
         let mut ids: Vec<SessionId> =
             tasks.iter().filter_map(|row| row.row.session).chain(of_attempts).collect();
         ids.sort_unstable();
         ids.dedup();
-        let mut sessions = Vec::new();
+        let (mut sessions, mut shared) = (Vec::new(), Vec::new());
         for id in ids {
-            if !self.is_used(id, tasks).await? {
-                sessions.extend(self.row::<SessionRow>(id).await?);
+            let row = self.row::<SessionRow>(id).await?;
+            match self.is_used(id, tasks).await? {
+                true => shared.extend(row),
+                false => sessions.extend(row),
             }
         }
-        Ok(sessions)
+        Ok((sessions, shared))
     }
 
-    /// Whether a session belongs to a task that is not one of these.
+    /// Whether a session belongs to a task that is not one of these. One that could go on with it
+    /// begins with what was last kept there, and only the rows of whoever kept it know of that.
     async fn is_used(&self, session: SessionId, but: &[Stored<TaskRow>]) -> Outcome<bool> {
         let another = |task: TaskId| !but.iter().any(|row| row.row.task.id == task);
         let tasks = self.all(Query::<TaskRow>::first(MAX_BATCH).session(&[session])).await?;
-        if tasks.iter().any(|row| another(row.row.task.id)) {
-            return Ok(true);
-        }
         let attempts = self.all(Query::<AttemptRow>::first(MAX_BATCH).session(&[session])).await?;
-        Ok(attempts.iter().any(|row| another(row.row.task)))
+        let other = tasks.iter().map(|row| row.row.task.id).find(|task| another(*task));
+        let kept = attempts.iter().filter(|row| row.row.kept_commit.is_some());
+        let last = kept.max_by_key(|row| row.row.attempt.epoch);
+        if let (Some(other), Some(_)) = (other, last.filter(|row| !another(row.row.task))) {
+            let detail = format!("task {other} goes on with its work; remove that first");
+            return Err(Refused::new(Code::IllegalMove, detail));
+        }
+        Ok(other.is_some() || attempts.iter().any(|row| another(row.row.task)))
     }
 
     /// Whether nothing of it runs or is frozen any more; what is frozen is told to end.
     async fn is_over(&self, removal: &Removal) -> Outcome<bool> {
         let mut over = true;
         for attempt in &removal.attempts {
-            let (task, number) = (attempt.row.task, attempt.row.attempt.number);
-            let done = |step| step == Step::Done;
-            over &= attempt.row.termination.is_some_and(|saga| done(saga.step));
-            let goes = removal.sessions.iter().any(|row| row.row.id == attempt.row.session);
-            let look = self.look_at(task, Some(number)).await?;
-            if goes && look.is_frozen() {
-                self.end_frozen(&look, StopReason::Cancelled).await?;
-                over = false;
-            }
+            over &= is_done(&attempt.row) && !self.is_kept(&attempt.row).await?;
         }
         Ok(over)
+    }
+
+    /// Whether the sandbox of an attempt that is over is kept for its session to go on in. Whoever
+    /// goes on in a sandbox needs what is known of those who were in it before: what is frozen is
+    /// told to end, also where another task has the session by now, and then begins in a new one.
+    async fn is_kept(&self, row: &AttemptRow) -> Outcome<bool> {
+        let Some(sandbox) = row.sandbox else { return Ok(false) };
+        let inside = self.all(Query::<AttemptRow>::first(MAX_BATCH).sandbox(&[sandbox])).await?;
+        if inside.iter().any(|other| !is_done(&other.row)) {
+            return Ok(true);
+        }
+        let Some(last) = inside.iter().max_by_key(|other| other.row.attempt.epoch) else {
+            return Ok(false);
+        };
+        let look = self.look_at(last.row.task, Some(last.row.attempt.number)).await?;
+        if look.is_frozen() {
+            self.end_frozen(&look, StopReason::Cancelled).await?;
+        }
+        Ok(look.is_frozen())
     }
 
     async fn remove(&self, removal: &Removal, asked: &Asked) -> Outcome<Put> {
@@ -147,25 +201,46 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         };
         let commit = removal.dependants.read(Commit::new());
-        let commit = removal.sessions.iter().fold(commit, Commit::read);
+        let sessions = removal.sessions.iter().chain(&removal.shared);
+        let commit = sessions.fold(commit, Commit::read);
         let mut commit = removal.tasks.iter().rev().fold(commit, Commit::delete);
         for session in &removal.sessions {
             commit = commit.effect(forget(session.row.id, now));
         }
+        for row in &removal.tasks {
+            commit = commit.effect(removal.forget_task(row.row.task.id, now));
+        }
+        // What has just come to rest may not have told its parent yet, and cannot any more.
+        let parent = removal.tasks.first().and_then(|row| row.row.task.parent);
+        commit = parent.iter().fold(commit, |c, id| c.effect(tell(*id, "subtask_removed", now)));
+        // Whoever failed for it and is tried again does not wait for it.
+        for row in &removal.dependants.rows {
+            commit = commit.effect(tell(row.row.task.id, "dependency_removed", now));
+        }
         let commit = commit.request(asked.request(task, now));
-        let effects = !removal.sessions.is_empty();
-        let put = self.put(Draft { commit, offer: None, effects }).await?;
+        let put = self.put(Draft { commit, offer: None, effects: true }).await?;
         if put == Put::Done {
-            for attempt in &removal.attempts {
-                let (task, number) = (attempt.row.task, attempt.row.attempt.number);
-                self.inner.blobs.delete(BlobKey::Transcript(task, number)).await?;
-                self.inner.blobs.delete(BlobKey::Diff(task, number)).await?;
-            }
             for row in &removal.tasks {
-                self.inner.vault.forget(row.row.task.id)?;
+                let task = row.row.task.id;
+                self.forget_task(task, &removal.numbers(task)).await?;
             }
         }
         Ok(put)
+    }
+
+    /// What no row holds of a removed task goes too. It is an effect of the removal, and done at
+    /// once as well: whoever is told that a task is removed finds nothing of it.
+    pub(crate) async fn forget_task(
+        &self,
+        task: TaskId,
+        attempts: &[AttemptNumber],
+    ) -> Outcome<Performed> {
+        for &number in attempts {
+            self.inner.blobs.delete(BlobKey::Transcript(task, number)).await?;
+            self.inner.blobs.delete(BlobKey::Diff(task, number)).await?;
+        }
+        self.inner.vault.forget(task)?;
+        Ok(Performed::Done)
     }
 
     /// Has the runner forget a session, until its row is gone.
@@ -212,6 +287,22 @@ fn forget(session: SessionId, now: Timestamp) -> NewEffect {
         attempt: None,
         kind: "forget_session".to_owned(),
         body: json!({ "session": session }).to_string(),
+        due_at: now,
+    }
+}
+
+/// Whether an attempt is over, with everything that is its runner's to do.
+fn is_done(row: &AttemptRow) -> bool {
+    row.termination.is_some_and(|saga| saga.step == Step::Done)
+}
+
+/// The effect that a task counts again what it waits for.
+fn tell(task: TaskId, kind: &str, now: Timestamp) -> NewEffect {
+    NewEffect {
+        task: Some(task),
+        attempt: None,
+        kind: kind.to_owned(),
+        body: json!({}).to_string(),
         due_at: now,
     }
 }

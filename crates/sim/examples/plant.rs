@@ -1,48 +1,52 @@
 //! Lives through worlds with a bug in them, until one shows it: `plant NAME [FROM..TO]`. With
-//! `--all` it goes on, and tells how many do. Of the name `nothing` there is no bug.
+//! `--all` it goes on, and tells how many do. Of the name `nothing` there is no bug. `--seed N` is
+//! one world, and the options that leave something out of it are those of `belay sim`.
 
 #![allow(clippy::print_stdout, reason = "this program's output is what it is for")]
 
 use std::process::ExitCode;
 
-use belay_sim::{Options, Planted, run};
+use belay_sim::{Less, Options, Planted, run};
 
 struct Asked {
     planted: Option<Planted>,
     from: u64,
     to: u64,
     all: bool,
+    less: Less,
 }
 
 fn read() -> Option<Asked> {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let given = words.len();
-    words.retain(|word| word != "--all");
-    let all = words.len() < given;
-    let mut words = words.into_iter();
+    let mut words = std::env::args().skip(1);
     let planted = match words.next()?.as_str() {
         "nothing" => None,
         name => Some(Planted::named(name)?),
     };
-    let (from, to) = match words.next() {
-        Some(range) => {
-            let (from, to) = range.split_once("..")?;
-            (from.parse().ok()?, to.parse().ok()?)
+    let mut asked = Asked { planted, from: 0, to: 2_000, all: false, less: Less::default() };
+    while let Some(word) = words.next() {
+        if word == "--all" {
+            asked.all = true;
+        } else if word == "--seed" {
+            asked.from = words.next()?.parse().ok()?;
+            asked.to = asked.from.checked_add(1)?;
+        } else if let Some((from, to)) = word.split_once("..") {
+            (asked.from, asked.to) = (from.parse().ok()?, to.parse().ok()?);
+        } else if !asked.less.take(&word, &words.next()?) {
+            return None;
         }
-        None => (0, 2_000),
-    };
-    Some(Asked { planted, from, to, all })
+    }
+    Some(asked)
 }
 
 fn main() -> ExitCode {
-    let Some(Asked { planted, from, to, all }) = read() else {
-        println!("plant NAME [FROM..TO] [--all]");
+    let Some(Asked { planted, from, to, all, less }) = read() else {
+        println!("plant NAME [FROM..TO] [--all] [--seed N] [--without NAME,…] [--tasks N] …");
         return ExitCode::from(2);
     };
     let name = planted.map_or("nothing".to_owned(), Planted::name);
     let mut shown = 0;
     for seed in from..to {
-        let report = run(&Options { planted, ..Options::seed(seed) });
+        let report = run(&Options { planted, less: less.clone(), ..Options::seed(seed) });
         let Some(found) = report.found else { continue };
         shown += 1;
         if !all {

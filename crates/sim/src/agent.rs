@@ -18,6 +18,9 @@ use crate::ghost;
 use crate::machine::{Kin, Machine};
 use crate::rng::Rng;
 
+/// What standard input has for every turn of a conversation.
+const TOLD: &str = "\"type\":\"user\"";
+
 /// How far away a limit may be that an agent works to.
 const PATIENT_MS: u64 = 480_000;
 
@@ -47,6 +50,9 @@ pub(crate) struct Script {
     /// In a few words, for the trace.
     pub(crate) name: String,
     pub(crate) ignores_term: bool,
+    /// Whether it stays when it is done, until its standard input is closed: somebody may have more
+    /// for it to do.
+    stays: bool,
     acts: Vec<Act>,
 }
 
@@ -56,6 +62,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) now: Timestamp,
     /// How often its account is used up, out of a thousand.
     pub(crate) usage_limits: u64,
+    /// Whether its task asks for its sandbox to be kept.
+    pub(crate) is_kept: bool,
+    /// How often it was told to go on before.
+    pub(crate) turn: u64,
 }
 
 /// Draws what the agent of a sandbox does.
@@ -67,7 +77,8 @@ pub(crate) fn compose(rng: &mut Rng, setting: &Setting<'_>) -> Script {
         plan.argv.get(at + 1).cloned()
     };
     let conversation = after("--session-id").or_else(|| after("--resume")).unwrap_or_default();
-    let mut draft = Draft { rng, is_claude, acts: Vec::new(), names: Vec::new(), count: 0 };
+    let (acts, names) = (Vec::new(), Vec::new());
+    let mut draft = Draft { rng, is_claude, acts, names, count: 0, turn: setting.turn };
     draft.begin(&conversation);
     draft.leave_processes();
     draft.work();
@@ -81,7 +92,7 @@ pub(crate) fn compose(rng: &mut Rng, setting: &Setting<'_>) -> Script {
     let deaf = if ignores_term { " (ignores TERM)" } else { "" };
     let dialect = if is_claude { "claude" } else { "command" };
     let name = format!("{dialect}, {}{deaf}", names.join(", "));
-    Script { name, ignores_term, acts }
+    Script { name, ignores_term, stays: is_claude && setting.is_kept, acts }
 }
 
 struct Draft<'a> {
@@ -90,6 +101,7 @@ struct Draft<'a> {
     acts: Vec<Act>,
     names: Vec<&'static str>,
     count: u64,
+    turn: u64,
 }
 
 impl Draft<'_> {
@@ -203,7 +215,10 @@ impl Draft<'_> {
 
     fn ask(&mut self) {
         self.names.push("asks and waits");
-        let id = format!("ask-{}", self.count);
+        let id = match self.turn {
+            0 => format!("ask-{}", self.count),
+            turn => format!("ask-{turn}-{}", self.count),
+        };
         self.print(&json!({
             "type": "control_request", "request_id": id,
             "request": {"subtype": "can_use_tool", "tool_name": "AskUserQuestion",
@@ -322,8 +337,48 @@ impl Draft<'_> {
 
 /// Lives in its sandbox until its script ends it, or somebody does.
 pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
-    let Some((session, who, env, mut changed)) = machine.lives_in(id) else { return };
-    for act in script.acts {
+    let (mut script, mut turn) = (script, 0);
+    loop {
+        let Some(exit) = act(&machine, id, script.acts).await else { break };
+        turn += 1;
+        let more = match exit == Exit::Code(0) && script.stays {
+            true => listen(&machine, id, turn).await,
+            false => None,
+        };
+        match more {
+            Some(more) => script = more,
+            None => return machine.exited(id, exit),
+        }
+    }
+    // One that hangs or stays does nothing for ever.
+    std::future::pending::<()>().await;
+}
+
+/// Waits until there is more to do; nothing, if there will not be.
+async fn listen(machine: &Arc<Machine>, id: SandboxId, turn: u64) -> Option<Script> {
+    let (.., mut changed) = machine.lives_in(id)?;
+    loop {
+        let (told, is_closed) = {
+            let inside = machine.inside();
+            let sandbox = inside.boxes.get(&id)?;
+            let told = String::from_utf8_lossy(&sandbox.stdin).matches(TOLD).count();
+            (told as u64, sandbox.stdin_closed)
+        };
+        match (machine.is_frozen(id), told > turn, is_closed) {
+            (false, true, _) => return machine.next_script(id, turn),
+            (false, false, true) => return None,
+            (true, ..) | (false, false, false) => changed.changed().await.ok()?,
+        }
+    }
+}
+
+/// Does what it does; how it exits, if it does.
+async fn act(machine: &Arc<Machine>, id: SandboxId, acts: Vec<Act>) -> Option<Exit> {
+    let (session, _, env, mut changed) = machine.lives_in(id)?;
+    for act in acts {
+        while machine.is_frozen(id) {
+            changed.changed().await.ok()?;
+        }
         match act {
             Act::Print(stream, text) => machine.print(id, stream, text.as_bytes()),
             Act::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
@@ -334,9 +389,13 @@ pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
                 }
             }
             Act::Haunt => {
+                let (_, who, ..) = machine.lives_in(id)?;
                 tokio::spawn(ghost::haunt(Arc::clone(&machine.net), who));
             }
-            Act::WorkToTheLimit(ms) => work_to_the_limit(&machine, id, who, ms).await,
+            Act::WorkToTheLimit(ms) => {
+                let (_, who, ..) = machine.lives_in(id)?;
+                work_to_the_limit(machine, id, who, ms).await;
+            }
             Act::Fork(kin, heeds_term) => machine.fork(id, kin, heeds_term),
             Act::Write(name, text) => {
                 if let Some(path) = env.get(name) {
@@ -351,19 +410,13 @@ pub(crate) async fn live(machine: Arc<Machine>, id: SandboxId, script: Script) {
                     String::from_utf8_lossy(stdin.unwrap_or_default()).contains(&needle)
                 };
                 while !is_answered() {
-                    if changed.changed().await.is_err() {
-                        return;
-                    }
+                    changed.changed().await.ok()?;
                 }
             }
-            Act::Exit(exit) => {
-                machine.exited(id, exit);
-                return;
-            }
+            Act::Exit(exit) => return Some(exit),
         }
     }
-    // One that hangs or stays does nothing for ever.
-    std::future::pending::<()>().await;
+    None
 }
 
 /// Works on, and says so, until the attempt's deadline is near or just over.

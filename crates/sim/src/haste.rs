@@ -25,6 +25,8 @@ pub(crate) enum Moment {
     Answered,
     /// Its work waits for review.
     Ready,
+    /// It has come to rest.
+    Rested,
 }
 
 impl Oracle {
@@ -32,6 +34,13 @@ impl Oracle {
     pub(crate) fn moment(&self, moment: Moment, task: TaskId) {
         if self.sim.goes_wrong(self.sim.knobs.haste) {
             self.sim.seize(moment, task);
+        }
+    }
+
+    /// A task has come to rest; some are removed then, where people remove any.
+    pub(crate) fn rested(&self, task: TaskId) {
+        if self.sim.goes_wrong(self.sim.knobs.removes) {
+            self.sim.seize(Moment::Rested, task);
         }
     }
 }
@@ -69,6 +78,8 @@ impl Haste {
             (Moment::Ready, 0..4) => self.decide_twice(task).await,
             (Moment::Ready, 4..8) => self.wait_for(task).await,
             (Moment::Asked, 0..8) => self.person.answer(task).await,
+            (Moment::Rested, 0..5) => self.person.remove(task).await,
+            (Moment::Rested, 5..9) => self.remove_and_go_on(task, draw).await,
             (Moment::Answered, 0) | (Moment::Started, 0..4) => self.person.stop(task).await,
             _ => self.fall(task, draw),
         }
@@ -98,6 +109,23 @@ impl Haste {
         let rejects = tokio::spawn(async move { other.reject(task).await });
         self.person.accept(task).await;
         let _ = rejects.await;
+    }
+
+    /// Somebody removes a task while somebody else goes on with it.
+    async fn remove_and_go_on(&self, task: TaskId, draw: u64) {
+        let other = self.person.clone();
+        let goes_on = tokio::spawn(async move {
+            other.net.sim.wait(0, 800).await;
+            match draw {
+                5 => other.retry(task).await,
+                6 => other.make_after(task).await,
+                7 => other.resume(task).await,
+                _ => other.follow(task).await,
+            }
+        });
+        self.person.net.sim.wait(0, 800).await;
+        self.person.remove(task).await;
+        let _ = goes_on.await;
     }
 
     /// What waits for work that is being accepted.

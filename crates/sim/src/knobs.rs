@@ -141,10 +141,15 @@ pub(crate) struct Knobs {
     pub(crate) slots: u32,
     /// By how much the machines' clocks are too slow at most, in millionths.
     pub(crate) drift_ppm: u64,
+    /// Somebody removes a task that has just come to rest, or any other.
+    pub(crate) removes: u64,
+    /// A task asks for its sandbox to be kept.
+    pub(crate) keeps: u64,
 }
 
 impl Knobs {
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
+    /// What came later is drawn from `late`: worlds without it are what they were before.
+    pub(crate) fn draw(rng: &mut Rng, late: &mut Rng) -> Self {
         let mut often = |choices: &[u64]| rng.pick(choices).copied().unwrap_or(0);
         let (store_fails, store_loses) = (often(&[0, 0, 2, 20]), often(&[0, 0, 2, 20]));
         let (store_slow, net_loses) = (often(&[0, 20, 100, 300]), often(&[0, 10, 50, 150]));
@@ -182,6 +187,8 @@ impl Knobs {
             tasks: rng.between(2, 9),
             slots: u32::try_from(rng.between(1, 4)).unwrap_or(1),
             drift_ppm: rng.below(1_500),
+            removes: late.pick(&[0, 0, 100, 350]).copied().unwrap_or(0),
+            keeps: late.pick(&[0, 0, 600]).copied().unwrap_or(0),
         }
     }
 }

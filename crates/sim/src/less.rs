@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::knobs::{Knobs, Strikes};
+use crate::rng::Rng;
 
 /// What is left out of a world.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,7 +31,8 @@ pub(crate) const ACTS: &[&str] =
 impl Less {
     /// The names of everything that can be left out.
     pub fn names() -> Vec<&'static str> {
-        let mut knobs = Knobs::draw(&mut crate::rng::Rng::new(0));
+        let mut any = Rng::new(0);
+        let mut knobs = Knobs::draw(&mut any.fork(), &mut any);
         faults(&mut knobs).into_iter().map(|(name, _)| name).chain(ACTS.iter().copied()).collect()
     }
 
@@ -39,6 +41,20 @@ impl Less {
         let known = Self::names().into_iter().find(|known| *known == name);
         self.without.extend(known);
         known.is_some()
+    }
+
+    /// Takes an option and its value as a printed command has them; whether there is such a one.
+    pub fn take(&mut self, option: &str, value: &str) -> bool {
+        let number = match option {
+            "--without" => return value.split(',').all(|name| self.leave_out(name)),
+            "--tasks" => &mut self.tasks,
+            "--nodes" => &mut self.nodes,
+            "--runners" => &mut self.runners,
+            "--trouble" => &mut self.trouble,
+            _ => return false,
+        };
+        *number = value.parse().ok();
+        number.is_some()
     }
 
     /// The knobs without what is left out.
@@ -100,6 +116,8 @@ fn faults(knobs: &mut Knobs) -> Vec<(&'static str, &mut u64)> {
         tasks: _,
         slots: _,
         drift_ppm,
+        removes,
+        keeps,
     } = knobs;
     let Strikes {
         node_falls,
@@ -140,5 +158,7 @@ fn faults(knobs: &mut Knobs) -> Vec<(&'static str, &mut u64)> {
         ("clock-jumps", clock_jumps),
         ("wall-jumps", wall_jumps),
         ("outages", outages),
+        ("removes", removes),
+        ("keep-alive", keeps),
     ]
 }

@@ -54,14 +54,18 @@ impl Options {
         Self { seed, less: Less::default(), planted: None }
     }
 
-    /// What to run to see this world again, line by line, up to the step at which it ended.
+    /// What to run to see this world again, line by line, up to the step at which it ended. A bug
+    /// in the real code is in no program but the simulator's own.
     pub fn replay(&self) -> String {
+        let (seed, less) = (self.seed, &self.less);
         match self.planted {
-            None => format!("belay sim --seed {}{} --trace", self.seed, self.less),
-            Some(planted) => {
-                let (name, from, to) = (planted.name(), self.seed, self.seed + 1);
+            None => format!("belay sim --seed {seed}{less} --trace"),
+            Some(Planted::Code(bug)) => {
                 let run = "cargo run -p belay-sim --features planted --example plant --";
-                format!("{run} {name} {from}..{to}")
+                format!("{run} {bug:?} --seed {seed}{less}")
+            }
+            Some(world) => {
+                format!("belay sim --planted {} --seed {seed}{less} --trace", world.name())
             }
         }
     }

@@ -18,8 +18,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::Planted;
-use crate::agent::{self, Setting};
+use crate::agent::{self, Script, Setting};
 use crate::net::Net;
+use crate::oracle::Oracle;
 use crate::remote::Remote;
 use crate::sim::Sim;
 
@@ -58,6 +59,8 @@ pub(crate) struct Sandbox {
     pub(crate) stdin: Vec<u8>,
     pub(crate) stdin_closed: bool,
     pub(crate) end: Option<End>,
+    /// Whether nothing in it goes on: then its lease does not run either.
+    pub(crate) frozen: bool,
     processes: Vec<Process>,
     /// What is killed, as the receipt will list it.
     killed: Vec<Seen>,
@@ -81,6 +84,7 @@ impl Sandbox {
             stdin: Vec::new(),
             stdin_closed: false,
             end: None,
+            frozen: false,
             processes: Vec::new(),
             killed: Vec::new(),
             agent: None,
@@ -119,6 +123,8 @@ pub(crate) struct Alive {
     pub(crate) session: SessionId,
     pub(crate) task: TaskId,
     pub(crate) attempt: AttemptNumber,
+    /// Whether it is frozen: it cannot act, and has no lease that could end.
+    pub(crate) frozen: bool,
     /// Until when it lives at most if its lease is not renewed, by the world's clock.
     pub(crate) lives_until_ms: u64,
 }
@@ -243,11 +249,12 @@ impl Machine {
                 session: sandbox.session,
                 task: sandbox.task,
                 attempt: sandbox.attempt,
+                frozen: sandbox.frozen,
                 lives_until_ms: self.lives_until_ms(sandbox),
             });
         let strays = inside.strays.iter().map(|&(session, task, attempt)| {
             let lives_until_ms = u64::MAX; // nobody will ever end it
-            Alive { session, task, attempt, lives_until_ms }
+            Alive { session, task, attempt, frozen: false, lives_until_ms }
         });
         boxes.chain(strays).collect()
     }
@@ -277,12 +284,7 @@ impl Machine {
         let (pid, sandbox) = (inside.next_pid + 1, inside.boxes.get_mut(&id));
         let Some(sandbox) = sandbox else { return Err(Refusal::NotFound { sandbox: id }) };
         let mut rng = self.sim.rng().fork();
-        let setting = Setting {
-            plan: &sandbox.plan,
-            now: self.sim.wall(),
-            usage_limits: if self.sim.is_calm() { 0 } else { self.sim.knobs.usage_limits },
-        };
-        let script = agent::compose(&mut rng, &setting);
+        let script = agent::compose(&mut rng, &self.setting(sandbox, 0));
         let heeds_term = !script.ignores_term;
         sandbox.processes.push(Process { pid, kin: Kin::Agent, heeds_term });
         sandbox.phase = Phase::Running;
@@ -297,13 +299,41 @@ impl Machine {
         Ok(())
     }
 
+    /// Where the agent of a sandbox finds itself, after so many turns.
+    fn setting<'a>(&self, sandbox: &'a Sandbox, turn: u64) -> Setting<'a> {
+        let knobs = &self.sim.knobs;
+        let keeps = |oracle: Arc<Oracle>| oracle.keeps(sandbox.task);
+        Setting {
+            plan: &sandbox.plan,
+            now: self.sim.wall(),
+            usage_limits: if self.sim.is_calm() { 0 } else { knobs.usage_limits },
+            is_kept: knobs.keeps > 0 && self.net.oracle().is_some_and(keeps),
+            turn,
+        }
+    }
+
+    /// What an agent does that was told to go on, in its own sandbox.
+    pub(crate) fn next_script(&self, id: SandboxId, turn: u64) -> Option<Script> {
+        let inside = self.inside();
+        let sandbox = inside.boxes.get(&id)?;
+        let mut rng = self.sim.rng().fork();
+        let script = agent::compose(&mut rng, &self.setting(sandbox, turn));
+        let (task, attempt) = (sandbox.task, sandbox.attempt);
+        self.sim.note(format_args!("agent   {task} #{attempt} goes on: {}", script.name));
+        Some(script)
+    }
+
+    /// Whether a sandbox is frozen.
+    pub(crate) fn is_frozen(&self, id: SandboxId) -> bool {
+        self.inside().boxes.get(&id).is_some_and(|sandbox| sandbox.frozen)
+    }
+
     /// The agent prints.
     pub(crate) fn print(&self, id: SandboxId, stream: Stream, bytes: &[u8]) {
         let mut inside = self.inside();
         let (at, now) = (self.wall(), self.sim.ms());
-        let Some(sandbox) = inside.boxes.get_mut(&id).filter(|sandbox| sandbox.is_alive()) else {
-            return;
-        };
+        let acts = |sandbox: &&mut Sandbox| sandbox.is_alive() && !sandbox.frozen;
+        let Some(sandbox) = inside.boxes.get_mut(&id).filter(acts) else { return };
         sandbox.printed_ms = now;
         let chunk = Chunk { offset: sandbox.printed, at, stream, bytes: bytes.to_vec() };
         sandbox.printed += bytes.len() as u64;
@@ -413,6 +443,7 @@ impl Machine {
             return;
         };
         loop {
+            let is_parked = self.is_frozen(id);
             let kill_at = match self.inside().boxes.get(&id) {
                 Some(sandbox) if sandbox.end.is_none() => {
                     let margins = sandbox.plan.margins;
@@ -420,6 +451,12 @@ impl Machine {
                 }
                 Some(_) | None => return,
             };
+            if is_parked {
+                if changed.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
             let wait = self.until(kill_at.0);
             if wait.is_zero() {
                 let grace = Duration::from_millis(kill_at.1.as_millis());

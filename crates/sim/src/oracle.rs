@@ -9,6 +9,7 @@ mod events;
 mod evidence;
 mod owed;
 mod promises;
+mod removed;
 mod transcripts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use belay_kernel::status::Group;
 use belay_kernel::task::{Blocked, Reason, State, Verb};
 use belay_kernel::termination::Step;
 use belay_kernel::why::LivePath;
-use belay_kernel::{AttemptNumber, Cause, RunnerId, SessionId, Span, TaskId, Timestamp};
+use belay_kernel::{AttemptNumber, Cause, Epoch, RunnerId, SessionId, Span, TaskId, Timestamp};
 use belay_store::rows::{AttemptRow, SpecRow, TaskRow};
 use belay_store::{MAX_BATCH, Memory, Query, Record, Store};
 
@@ -60,6 +61,7 @@ struct Ledger {
     evidence: evidence::Seen,
     events: events::Consumer,
     agree: agree::Seen,
+    removed: removed::Seen,
     /// When everything was last looked at.
     looked_ms: Option<u64>,
     /// Since when nothing moves a task on, while somebody could have noticed.
@@ -178,10 +180,24 @@ impl Oracle {
 
     /// Whether an attempt is over, and everything about it is settled.
     pub(crate) fn is_over(&self, name: Name) -> bool {
-        self.attempts().iter().any(|row| {
-            let done = row.termination.is_some_and(|saga| saga.step == Step::Done);
-            (row.task, row.attempt.number) == name && done
-        })
+        self.was_removed(name.0)
+            || self.attempts().iter().any(|row| {
+                let done = row.termination.is_some_and(|saga| saga.step == Step::Done);
+                (row.task, row.attempt.number) == name && done
+            })
+    }
+
+    /// The attempt of a session that has this epoch.
+    pub(crate) fn attempt_of(&self, session: SessionId, epoch: Epoch) -> Option<Name> {
+        let rows = self.attempts();
+        let has = |row: &&AttemptRow| row.session == session && row.attempt.epoch == epoch;
+        rows.iter().find(has).map(|row| (row.task, row.attempt.number))
+    }
+
+    /// Whether a task asks for its sandbox to be kept.
+    pub(crate) fn keeps(&self, task: TaskId) -> bool {
+        let spec = at_once(self.memory.load::<SpecRow>(&[task])).and_then(Result::ok);
+        spec.is_some_and(|rows| rows.iter().flatten().any(|spec| spec.row.keep_alive))
     }
 
     /// A person was told that this task was made.
@@ -192,7 +208,7 @@ impl Oracle {
     /// A person was told that this task is now in a final state.
     pub(crate) fn told(&self, task: TaskId, state: State) {
         let is_so = |row: &TaskRow| row.task.id == task && row.task.state == state;
-        if !self.tasks().iter().any(is_so) {
+        if !self.tasks().iter().any(is_so) && !self.was_removed(task) {
             let name = state.name();
             self.sim.violate(5, format!("{} was acknowledged as {name} and is not", short(task)));
         }
@@ -218,7 +234,8 @@ impl Oracle {
             self.check_evidence(&mut ledger, attempt);
             self.check_attempt(&mut ledger, attempt);
         }
-        for made in &ledger.made {
+        self.check_removed(&mut ledger, &tasks, &attempts);
+        for made in ledger.made.iter().filter(|made| !ledger.removed.is_gone(**made)) {
             if !tasks.iter().any(|task| task.task.id == *made) {
                 self.sim
                     .violate(5, format!("task {} was acknowledged and is not there", short(made)));
@@ -250,6 +267,7 @@ impl Oracle {
             return;
         }
         if before.is_none() {
+            ledger.removed.born(row);
             self.check_birth(ledger, row);
         }
         let from = before.map_or("nothing", |(state, _)| state.name());
@@ -269,6 +287,7 @@ impl Oracle {
                 self.moment(Moment::Answered, id);
             }
             State::Running { .. } if reason == Reason::Started => self.moment(Moment::Started, id),
+            state if state.group().is_at_rest() => self.rested(id),
             _ => {}
         }
         if matches!(reason, Reason::Asked(_) | Reason::Requeued(_) | Reason::Created) {
@@ -367,7 +386,8 @@ impl Oracle {
         attempt: AttemptNumber,
     ) {
         let alive = self.machines().get(machine).map(|machine| machine.alive());
-        if alive.unwrap_or_default().iter().any(|alive| alive.session == session) {
+        let works = |alive: &Alive| alive.session == session && !alive.frozen;
+        if alive.unwrap_or_default().iter().any(works) {
             let what = format!("{} #{attempt}", short(task));
             self.sim
                 .violate(10, format!("the tree of {what} is saved while a process works in it"));
@@ -376,13 +396,10 @@ impl Oracle {
 
     /// A tree is there for the next attempt of a session, and holds this.
     pub(crate) fn prepared(&self, remote: &Remote, session: SessionId, tip: CommitId) {
-        let rows = self.attempts();
-        let of = rows.iter().filter(|row| row.session == session && row.kept_commit.is_some());
-        let Some(last) = of.max_by_key(|row| (row.attempt.claimed_at, row.attempt.epoch)) else {
-            return;
-        };
-        if last.kept_commit.is_some_and(|kept| !remote.holds(tip, kept)) {
-            let name = format!("{} #{}", short(last.task), last.attempt.number);
+        let last = self.ledger().agree.last_kept(session);
+        let Some((task, attempt, kept)) = last else { return };
+        if !remote.holds(tip, kept) {
+            let name = format!("{} #{attempt}", short(task));
             self.sim.violate(5, format!("a tree is prepared without what {name} left"));
         }
     }
@@ -394,7 +411,7 @@ impl Oracle {
         let mut sessions: BTreeSet<SessionId> = BTreeSet::new();
         for alive in self.alive() {
             let name = format!("{} #{}", short(alive.task), alive.attempt);
-            if !sessions.insert(alive.session) {
+            if !alive.frozen && !sessions.insert(alive.session) {
                 self.sim.violate(2, format!("two agents live in the session of {name}"));
             }
             if self.ledger().stopped.contains_key(&alive.task) {
@@ -403,7 +420,11 @@ impl Oracle {
             let of =
                 |row: &&AttemptRow| (row.task, row.attempt.number) == (alive.task, alive.attempt);
             match rows.iter().find(of) {
+                // Somebody goes on in what a removed task has left.
+                None if alive.frozen && self.has_session(alive.session) => {}
                 None => self.sim.violate(5, format!("nobody knows {name}, which lives")),
+                // What is frozen cannot act: its attempt is over, and a lease is not needed.
+                Some(_) if alive.frozen => {}
                 Some(row) if matches!(row.attempt.phase, Phase::Ended(..)) => {
                     let phase = row.attempt.phase;
                     self.sim.violate(3, format!("a process of {name} lives, and it is {phase:?}"));

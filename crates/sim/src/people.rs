@@ -1,5 +1,5 @@
-//! People: they make tasks, and stop, answer, accept, reject, retry, resume and continue them at
-//! random moments. A request that is not answered is made again with the same key.
+//! People: they make tasks, and stop, answer, accept, reject, retry, resume, continue and remove
+//! them at random moments. A request that is not answered is made again with the same key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +106,7 @@ impl Person {
 
     fn imagine(&self) -> NewTask {
         let tasks = self.oracle.tasks();
+        let keeps = self.net.sim.knobs.keeps;
         let mut rng = self.net.sim.rng();
         let is_command = rng.permille(350);
         let mut any = |chance: u64| match rng.permille(chance) {
@@ -132,6 +133,7 @@ impl Person {
             after: after.into_iter().collect(),
             parent,
             hold: rng.permille(80),
+            keep_alive: keeps > 0 && rng.permille(keeps),
             ..NewTask::default()
         }
     }
@@ -139,12 +141,17 @@ impl Person {
     /// Does something with a task that it means something to, or something that it does not.
     pub(crate) async fn meddle(&self) {
         let tasks = self.oracle.tasks();
-        let (row, draw) = {
+        let removes = self.net.sim.knobs.removes / 3;
+        let (row, draw, is_removed) = {
             let mut rng = self.net.sim.rng();
             let Some(row) = rng.pick(&tasks).cloned() else { return };
-            (row, rng.below(100))
+            (row, rng.below(100), removes > 0 && rng.permille(removes))
         };
         let id = row.task.id;
+        if is_removed {
+            // Whoever tidies up also stops what nobody works on.
+            return if draw < 35 { self.stop(id).await } else { self.remove(id).await };
+        }
         if draw < 12 {
             return self.retry(id).await;
         }
@@ -186,7 +193,7 @@ impl Person {
         self.ask(move |c, key| async move { c.run(Ask::by(PERSON).key(key), id).await }).await;
     }
 
-    async fn retry(&self, id: TaskId) {
+    pub(crate) async fn retry(&self, id: TaskId) {
         if !self.does("retries", id) {
             return;
         }
@@ -205,7 +212,7 @@ impl Person {
         .await;
     }
 
-    async fn follow(&self, id: TaskId) {
+    pub(crate) async fn follow(&self, id: TaskId) {
         if !self.does("continues", id) {
             return;
         }
@@ -214,6 +221,24 @@ impl Person {
             c.follow(Ask::by(PERSON).key(key), id, follow).await
         })
         .await;
+    }
+
+    /// Removes a task, and everything below it.
+    pub(crate) async fn remove(&self, id: TaskId) {
+        if !self.does("removes", id) {
+            return;
+        }
+        self.oracle.removing(id);
+        let removed = self.ask(move |c, key| async move {
+            c.delete(Ask::by(PERSON).key(key), &id.to_string()).await
+        });
+        match removed.await {
+            Some(Ok(())) => self.oracle.told_removed(id),
+            Some(Err(problem)) => {
+                self.net.sim.note(format_args!("person  removes nothing: {}", problem.detail));
+            }
+            None => {}
+        }
     }
 
     pub(crate) async fn accept(&self, id: TaskId) {

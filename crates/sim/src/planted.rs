@@ -53,6 +53,14 @@ impl Planted {
         Self::WORLD.iter().copied().chain(code).find(|planted| planted.name() == name)
     }
 
+    /// Whether it has an effect in this program.
+    pub const fn is_here(self) -> bool {
+        match self {
+            Self::Code(_) => cfg!(feature = "planted"),
+            _ => true,
+        }
+    }
+
     /// Its name.
     pub fn name(self) -> String {
         match self {

@@ -122,6 +122,32 @@ impl SimProvider {
         Ok(())
     }
 
+    /// Lets a frozen sandbox go on, for the attempt whose epoch this is, under a new lease.
+    fn thaw(&self, fence: &Fence, until: Moment) -> Result<()> {
+        let now = self.0.sim.ms();
+        let oracle = self.0.net.oracle();
+        let attempt = oracle.and_then(|oracle| oracle.attempt_of(fence.session, fence.epoch));
+        let mut inside = self.0.inside();
+        self.admit(&mut inside, fence)?;
+        let sandbox = self.living(&mut inside, fence)?;
+        let plan = sandbox.plan.clone();
+        self.refuse_late(&plan, until)?;
+        sandbox.until = match sandbox.frozen {
+            true => until.as_millis(),
+            false => until.as_millis().max(sandbox.until),
+        };
+        if sandbox.frozen {
+            // From now on everything in it is the new attempt's.
+            (sandbox.task, sandbox.attempt) = attempt.unwrap_or((sandbox.task, sandbox.attempt));
+            sandbox.frozen = false;
+            sandbox.printed_ms = now;
+            let (task, attempt) = (sandbox.task, sandbox.attempt);
+            self.0.sim.note(format_args!("sandbox {task} #{attempt} goes on"));
+        }
+        sandbox.touch();
+        Ok(())
+    }
+
     /// Marks the sandbox as stopped for good; what is there to be ended.
     fn bury(&self, fence: &Fence) -> Result<Option<Option<End>>> {
         let mut inside = self.0.inside();
@@ -188,7 +214,7 @@ impl Provider for SimProvider {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             provider: "process".into(),
-            pause: false,
+            pause: true,
             memory_snapshot: false,
             file_snapshot: false,
             isolation: true,
@@ -319,12 +345,27 @@ impl Provider for SimProvider {
         self.done("stop", receipt).await
     }
 
-    async fn pause(&self, _: &Fence) -> Result<()> {
-        unsupported("pause")
+    async fn pause(&self, fence: &Fence) -> Result<()> {
+        self.begin("pause").await?;
+        {
+            let mut inside = self.0.inside();
+            self.admit(&mut inside, fence)?;
+            let sandbox = self.living(&mut inside, fence)?;
+            if sandbox.phase != Phase::Running {
+                return Err(Refusal::NotStarted { sandbox: fence.sandbox }.into());
+            }
+            sandbox.frozen = true;
+            sandbox.touch();
+            let (task, attempt) = (sandbox.task, sandbox.attempt);
+            self.0.sim.note(format_args!("sandbox {task} #{attempt} is frozen"));
+        }
+        self.done("pause", ()).await
     }
 
-    async fn resume(&self, _: &Fence, _: Moment) -> Result<()> {
-        unsupported("resume")
+    async fn resume(&self, fence: &Fence, until: Moment) -> Result<()> {
+        self.begin("resume").await?;
+        self.thaw(fence, until)?;
+        self.done("resume", ()).await
     }
 
     async fn snapshot(&self, _: &Fence, _: SnapshotId, _: SnapshotKind) -> Result<Snapshot> {

@@ -361,6 +361,9 @@ impl Workspace for SimWorkspace {
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), TreeError> {
+        if let Some(oracle) = self.remote.oracle() {
+            oracle.forgetting(session);
+        }
         self.remote.inside().trees.remove(&(self.machine, session));
         Ok(())
     }

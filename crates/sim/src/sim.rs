@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::haste::Moment;
 use crate::knobs::Knobs;
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use crate::{Options, Planted};
 
 /// The wall clock when a world begins.
@@ -22,6 +22,9 @@ const BEGIN_MS: i64 = 1_700_000_000_000;
 
 /// More steps than this no world takes that comes to rest.
 const MOST_STEPS: u64 = 5_000_000;
+
+/// What is drawn from the seed beside the rest is drawn from this with it.
+const LATE: u64 = 0x1A7E;
 
 /// What can fall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Sim {
     pub(crate) fn new(mut rng: Rng, options: &Options) -> Self {
-        let mut knobs = Knobs::draw(&mut rng);
+        let mut knobs = Knobs::draw(&mut rng, &mut Rng::new(mix(options.seed ^ LATE)));
         options.less.apply(&mut knobs);
         Self {
             origin: Instant::now(),

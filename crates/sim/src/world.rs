@@ -341,7 +341,8 @@ impl World {
             if self.sim.found().is_some() {
                 return false;
             }
-            let owed = self.oracle.owed();
+            let mut owed = self.oracle.owed();
+            owed.extend(self.oracle.left_behind(&self.blobs).await);
             if owed.is_empty() {
                 return true;
             }

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use belay_kernel::planted::Bug;
-use belay_sim::{Options, Planted, run};
+use belay_sim::{Options, Planted, run, shrink};
 
 /// Within how many worlds a bug must be found.
 const WITHIN: u64 = 2_000;
@@ -24,6 +24,34 @@ fn check(bug: Bug) {
     let Some((seed, found)) = found else { panic!("{bug:?} was not found in {WITHIN} worlds") };
     assert_eq!(run(&Options::seed(seed)).found, None, "world {seed} does not hold by itself");
     eprintln!("{bug:?} is found by world {seed}: {found}");
+}
+
+/// The world of a printed command, as the program of the examples reads it.
+fn follow(command: &str) -> Options {
+    let (_, asked) = command.split_once(" --example plant -- ").expect(command);
+    let words: Vec<&str> = asked.split_whitespace().collect();
+    let mut world = Options { planted: Planted::named(words[0]), ..Options::seed(0) };
+    for pair in words[1..].chunks(2) {
+        let [name, value] = pair else { panic!("{command}") };
+        match *name {
+            "--seed" => world.seed = value.parse().expect(command),
+            _ => assert!(world.less.take(name, value), "{command}"),
+        }
+    }
+    world
+}
+
+#[test]
+fn the_commands_that_are_printed_show_the_bug_again() {
+    let planted = Some(Planted::Code(Bug::ReceiptWithoutProof));
+    let mut worlds = (0..WITHIN).map(|seed| run(&Options { planted, ..Options::seed(seed) }));
+    let whole = worlds.find(|report| report.found.is_some()).expect("the bug is found");
+    let least = shrink(&whole, &mut |_| ()).report;
+    assert_ne!(least.options.less, whole.options.less, "something can be left out");
+    for report in [whole, least] {
+        let again = run(&follow(&report.replay()));
+        assert_eq!((again.hash, again.found), (report.hash, report.found));
+    }
 }
 
 macro_rules! bugs {

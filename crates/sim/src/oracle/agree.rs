@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use belay_kernel::attempt::Phase;
-use belay_kernel::publish::Publish;
+use belay_kernel::publish::{CommitId, Publish};
 use belay_kernel::sandbox::Status;
 use belay_kernel::status::Group;
 use belay_kernel::task::{Blocked, Failure, Reason, State};
 use belay_kernel::termination::Step;
-use belay_kernel::{Limits, Money, Retry, SandboxId, SessionId, TaskId, Timestamp};
+use belay_kernel::{
+    AttemptNumber, Epoch, Limits, Money, Retry, SandboxId, SessionId, TaskId, Timestamp,
+};
 use belay_store::Store;
 use belay_store::rows::{AttemptRow, DependencyRow, LedgerRow, QuestionRow, SandboxRow, TaskRow};
 
@@ -33,6 +35,8 @@ pub(super) struct Seen {
     kept: BTreeSet<Name>,
     /// Attempts whose runner was away for too long: what only its machine has is not waited for.
     pub(super) given_up: BTreeSet<Name>,
+    /// What was last kept of each session, and by whom, also if that was removed since.
+    last_kept: BTreeMap<SessionId, (Epoch, Name, CommitId)>,
     places: BTreeMap<TaskId, &'static str>,
     statuses: BTreeMap<SandboxId, Status>,
     coverage: Coverage,
@@ -41,6 +45,23 @@ pub(super) struct Seen {
 impl Seen {
     fn is_open(&self, id: SandboxId) -> bool {
         self.statuses.get(&id) != Some(&Status::Terminated)
+    }
+
+    /// What was last kept of a session, and by whom.
+    pub(super) fn last_kept(
+        &self,
+        session: SessionId,
+    ) -> Option<(TaskId, AttemptNumber, CommitId)> {
+        self.last_kept.get(&session).map(|(_, (task, attempt), kept)| (*task, *attempt, *kept))
+    }
+
+    fn see_kept(&mut self, row: &AttemptRow) {
+        let Some(kept) = row.kept_commit else { return };
+        let seen = (row.attempt.epoch, (row.task, row.attempt.number), kept);
+        let last = self.last_kept.entry(row.session).or_insert(seen);
+        if last.0 < seen.0 {
+            *last = seen;
+        }
     }
 
     fn see_task(&mut self, id: TaskId, place: &'static str) {
@@ -111,6 +132,7 @@ impl Oracle {
         }
         for row in attempts {
             ledger.agree.see_phase((row.task, row.attempt.number), row.attempt.phase);
+            ledger.agree.see_kept(row);
         }
         for task in tasks {
             let acts = |row: &&AttemptRow| {
@@ -308,7 +330,13 @@ impl Oracle {
             let cost = of_tree()
                 .filter_map(|usage| usage.cost)
                 .fold(Money::ZERO, |sum, cost| sum.plus(cost));
-            if (ledger.ledger.tokens, ledger.ledger.cost) != (tokens, cost) {
+            let (has_tokens, has_cost) = (ledger.ledger.tokens, ledger.ledger.cost);
+            // What a removed subtask has used is not paid back, and nobody can add it up any more.
+            let agrees = match self.ledger().removed.is_trimmed(ledger.root) {
+                true => has_tokens >= tokens && has_cost >= cost,
+                false => (has_tokens, has_cost) == (tokens, cost),
+            };
+            if !agrees {
                 let (root, has) = (short(ledger.root), ledger.ledger);
                 let what = format!("{root} is charged {has:?} for {tokens} tokens, {cost}");
                 self.sim.violate(8, what);

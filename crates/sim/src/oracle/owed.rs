@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use belay_kernel::TaskId;
 use belay_kernel::attempt::Phase;
+use belay_kernel::session::{self, Kept};
 use belay_kernel::status::Group;
 use belay_kernel::task::{Blocked, State};
 use belay_kernel::termination::Step;
@@ -27,11 +28,18 @@ impl Oracle {
             owed.extend(task(row).map(|what| format!("{}: {what}", short(row.task.id))));
         }
         for row in self.rows::<SessionRow>() {
-            if row.session.attempt == belay_kernel::session::Attempt::Live {
+            if row.session.attempt == session::Attempt::Live {
                 owed.push(format!("control: session {} is not free", short(row.id)));
             }
         }
-        for alive in self.alive() {
+        let sessions = self.rows::<SessionRow>();
+        let keeps = |session| {
+            let row = sessions.iter().find(|row| row.id == session);
+            row.is_some_and(|row| {
+                matches!(row.session.state, session::State::Paused { kept: Kept::Frozen(_), .. })
+            })
+        };
+        for alive in self.alive().iter().filter(|one| !(one.frozen && keeps(one.session))) {
             let name = format!("{} #{}", short(alive.task), alive.attempt);
             owed.push(format!("the machine: a process of {name} lives"));
         }

@@ -21,7 +21,7 @@ impl Oracle {
     /// A runner was told something about its attempt, which must be so.
     fn check_told(&self, who: Who, told: &str, is_so: impl FnOnce(&AttemptRow) -> bool) {
         let row = self.row::<AttemptRow>((who.task, who.attempt));
-        if !row.as_ref().is_some_and(is_so) {
+        if !row.as_ref().is_some_and(is_so) && !self.was_removed(who.task) {
             let name = format!("{} #{}", short(who.task), who.attempt);
             self.sim.violate(5, format!("{name} was told {told}, and it is not so"));
         }
@@ -73,7 +73,7 @@ impl Oracle {
     pub(crate) fn told_unstoppable(&self, task: TaskId, problem: &Problem) {
         let state = self.row::<TaskRow>(task).map(|row| row.task.state);
         let is_over = matches!(state, Some(State::Completed | State::BudgetExceeded));
-        if problem.code == Code::IllegalMove && !is_over {
+        if problem.code == Code::IllegalMove && !is_over && !self.was_removed(task) {
             let name = state.map_or("not there", |state| state.name());
             let what = format!("{} cannot be stopped, it is said, and it is {name}", short(task));
             self.sim.violate(3, what);
