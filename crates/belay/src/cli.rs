@@ -4,6 +4,7 @@ mod webhook;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use belay_api::Scope;
 use belay_kernel::Span;
@@ -19,6 +20,7 @@ pub(crate) use webhook::{AddWebhook, HookShape, Letters, Webhook};
     version,
     after_help = EXIT_CODES,
     disable_help_subcommand = true,
+    arg_required_else_help = true,
     max_term_width = 100
 )]
 pub(crate) struct Cli {
@@ -28,6 +30,12 @@ pub(crate) struct Cli {
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// A whole number; what is none is told in words that say what to write.
+fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    let wrong = |_| format!("`{text}` is not a number that is taken here; write one like `3`");
+    text.parse().map_err(wrong)
 }
 
 /// What every command takes.
@@ -291,16 +299,16 @@ pub(crate) struct Run {
     #[arg(long, value_name = "USD", value_parser = crate::new_task::dollars)]
     pub(crate) budget_usd: Option<f64>,
     /// How many tokens it may use, subtasks included
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub(crate) max_tokens: Option<u64>,
     /// Accept an agent whose usage cannot be counted although there is a budget
     #[arg(long)]
     pub(crate) allow_uncounted: bool,
     /// How many attempts are made without a person [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub(crate) max_attempts: Option<u32>,
     /// Higher is claimed first; may be negative
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i64>)]
     pub(crate) priority: Option<i64>,
     /// A task that must complete first; may be given several times
     #[arg(long, value_name = "ID")]
@@ -350,7 +358,7 @@ pub(crate) struct Ls {
     #[arg(long, short)]
     pub(crate) all: bool,
     /// At most so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub(crate) limit: Option<usize>,
 }
 
@@ -378,7 +386,7 @@ pub(crate) struct Attempt {
     #[command(flatten)]
     pub(crate) which: Which,
     /// The attempt, instead of the last one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub(crate) attempt: Option<u32>,
 }
 

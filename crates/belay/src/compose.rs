@@ -67,6 +67,12 @@ pub(crate) async fn compose(
             let back_up: BackUp = Box::new(move |path: PathBuf| {
                 let backups = backups.clone();
                 Box::pin(async move {
+                    if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {
+                        let parent = parent.display();
+                        return Err(format!(
+                            "there is no directory {parent} on the server's machine; make it first"
+                        ));
+                    }
                     backups.write(&path).await.map_err(|error| error_chain(&error))?;
                     let bytes = std::fs::metadata(&path).map_err(|error| error.to_string())?;
                     Ok(bytes.len())

@@ -117,7 +117,11 @@ impl From<Unanswered> for Fault {
             text = format!("{text}: {error}");
             source = error.source();
         }
-        Self::unreachable(format!("{text}; `belay up` starts a server"))
+        let next = match std::env::var_os("BELAY_URL").is_some_and(|url| !url.is_empty()) {
+            true => "BELAY_URL names it: start it there, or unset the variable",
+            false => "`belay up` starts a server",
+        };
+        Self::unreachable(format!("{text}; {next}"))
     }
 }
 

@@ -174,7 +174,9 @@ fn environment(
             },
         };
         if name.is_empty() {
-            return Err(Fault::usage(format!("--env {named}: a variable needs a name")));
+            return Err(Fault::usage(format!(
+                "--env {named}: a variable needs a name; say --env NAME or --env NAME=VALUE"
+            )));
         }
         environment.insert(name.to_owned(), value);
     }
@@ -202,7 +204,9 @@ fn absolute(named: &str) -> Result<String, Fault> {
         return if is_url {
             Ok(named.to_owned())
         } else {
-            Err(Fault::usage(format!("--repo {named}: there is no such directory")))
+            Err(Fault::usage(format!(
+                "--repo {named}: there is no such directory; name a repository by path or URL"
+            )))
         };
     }
     let path = path.canonicalize().map_err(|error| Fault::file(path, &error))?;
@@ -216,7 +220,9 @@ fn read_prompt() -> Result<String, Fault> {
         .read_to_string(&mut text)
         .map_err(|error| Fault::usage(format!("the prompt cannot be read: {error}")))?;
     if text.len() as u64 > PROMPT_LIMIT {
-        return Err(Fault::usage("the prompt is longer than 1 MiB"));
+        return Err(Fault::usage(
+            "the prompt is longer than 1 MiB; put the rest into a file of the repository",
+        ));
     }
     Ok(text)
 }

@@ -74,7 +74,10 @@ fn check_tree(task: &NewTask, run: &Run) -> Result<(), Fault> {
     let Some(path) = local.filter(|_| run.parent.is_none()) else { return Ok(()) };
     let repository = Repository::at(path);
     if !repository.ask(&["rev-parse", "--git-dir"])?.ok {
-        return Err(Fault::refused(format!("{} is not a git repository", path.display())));
+        return Err(Fault::refused(format!(
+            "{} is not a git repository; run `git init` there, or name another one with --repo",
+            path.display()
+        )));
     }
     if task.dirty == Dirty::Include || task.base.is_some() {
         return Ok(());

@@ -169,6 +169,7 @@ pub(crate) fn receipt_text(view: &ReceiptView) -> String {
     let receipt = &view.receipt;
     let proof = match view.proof_kind {
         None => "there was nothing to prove".to_owned(),
+        Some(Proof::Observed) if receipt.processes == 1 => "1 process, seen to be gone".to_owned(),
         Some(Proof::Observed) => format!("{} processes, seen to be gone", receipt.processes),
         Some(Proof::LeaseExpired) => "its lease is over, so it has killed itself".to_owned(),
         Some(Proof::NotOurs) => "a person's own agent: fenced, not killed".to_owned(),

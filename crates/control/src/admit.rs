@@ -103,8 +103,8 @@ impl<S: Store> Control<S> {
         let given = self.settings().role(role.as_str());
         let agent = self.agent_of(new, given.agent.as_deref())?;
         let prompt = prompt_of(new)?;
-        if new.max_attempts.is_some_and(|most| !(1..=MAX_ATTEMPTS).contains(&most)) {
-            return Err(bad(format!("max_attempts is 1 to {MAX_ATTEMPTS}")));
+        if let Some(most) = new.max_attempts.filter(|most| !(1..=MAX_ATTEMPTS).contains(most)) {
+            return Err(bad(format!("max_attempts is {most}; it takes 1 to {MAX_ATTEMPTS}")));
         }
         let branch = new.branch.clone().unwrap_or_else(|| format!("belay/{id}"));
         if let Some(name) = new.environment.keys().find(|name| !is_variable(name)) {
@@ -421,7 +421,7 @@ fn budget(new: &NewTask) -> Outcome<Budget> {
         ),
     };
     if new.max_tokens == Some(0) {
-        return Err(bad("max_tokens is 0; nothing could run"));
+        return Err(bad("max_tokens is 0, and nothing could run; say more, or leave it out"));
     }
     Ok(Budget { max_cost, max_tokens: new.max_tokens })
 }

@@ -255,5 +255,6 @@ fn view(epoch: u64, event: belay_store::Event) -> EventView {
 }
 
 fn no_attempt(task: TaskId, number: u32) -> Refused {
-    Refused::new(Code::NotFound, format!("task {task} has no attempt {number}"))
+    let detail = format!("task {task} has no attempt {number}; show it to see those that it has");
+    Refused::new(Code::NotFound, detail)
 }

@@ -31,13 +31,19 @@ impl<S: Store> Control<S> {
         if let Ok(id) = letters.parse::<TaskId>() {
             return match self.row::<TaskRow>(id).await.map_err(Refused::from)? {
                 Some(_) => Ok(id),
-                None => Err(Problem::new(Code::NotFound, format!("there is no task {id}"))),
+                None => {
+                    let detail = format!("there is no task {id}: it was removed, or never made");
+                    Err(Problem::new(Code::NotFound, detail))
+                }
             };
         }
         let letters = letters.trim().to_lowercase();
         let usable = !letters.is_empty() && letters.chars().all(|c| c.is_ascii_alphanumeric());
         if !usable {
-            let detail = format!("`{letters}` is not the id of a task, nor the start of one");
+            let detail = format!(
+                "`{letters}` is not the id of a task, nor the start of one; the list of tasks \
+                 shows their ids"
+            );
             return Err(Problem::new(Code::BadRequest, detail));
         }
         let query = Query::<TaskRow>::first(20).id_begins(&letters);
@@ -45,7 +51,10 @@ impl<S: Store> Control<S> {
         let ids: Vec<_> = page.rows.iter().map(|row| row.row.task.id).collect();
         match ids.as_slice() {
             [] => {
-                Err(Problem::new(Code::NotFound, format!("no task's id begins with `{letters}`")))
+                let detail = format!(
+                    "no task's id begins with `{letters}`; the list of all tasks shows their ids"
+                );
+                Err(Problem::new(Code::NotFound, detail))
             }
             [id] => Ok(*id),
             several => {

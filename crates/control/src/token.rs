@@ -123,7 +123,9 @@ impl<S: Store> Control<S> {
                 None => self.find_token(named).await?,
             };
             let Some(stored) = stored else {
-                let detail = format!("there is no token `{}`", short(named));
+                let named = short(named);
+                let detail =
+                    format!("there is no token `{named}`; the list of tokens shows their names");
                 return Err(Refused::new(Code::NotFound, detail));
             };
             if stored.row.revoked_at.is_some() {

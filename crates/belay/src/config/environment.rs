@@ -24,8 +24,15 @@ pub(super) fn tables(variables: &[(String, String)]) -> Result<Vec<(String, Tabl
             tables.push(((*name).to_owned(), nested(&path, Value::String(span.to_string()))));
         }
     }
-    for (section, key) in keys() {
-        let name = format!("BELAY_{section}_{key}").to_ascii_uppercase();
+    let keys: Vec<_> =
+        keys().into_iter().map(|(section, key)| (variable(section, &key), section, key)).collect();
+    let of_section = |name: &str| SECTIONS.iter().any(|s| name.starts_with(&variable(s, "")));
+    let known = |name: &str| keys.iter().any(|(known, ..)| known == name);
+    if let Some((name, _)) = variables.iter().find(|(name, _)| of_section(name) && !known(name)) {
+        let text = format!("${name} is no setting; `belay config` lists all that there are");
+        return Err(Fault::usage(text));
+    }
+    for (name, section, key) in keys {
         let Some(text) = value(&name) else { continue };
         let table = nested(&[section, &key], typed(section, &key, text));
         if let Err(error) = table.clone().try_into::<File>() {
@@ -34,6 +41,14 @@ pub(super) fn tables(variables: &[(String, String)]) -> Result<Vec<(String, Tabl
         tables.push((name, table));
     }
     Ok(tables)
+}
+
+/// The sections that variables can set.
+const SECTIONS: [&str; 6] = ["limits", "server", "caps", "switches", "defaults", "watch"];
+
+/// The variable of a setting.
+fn variable(section: &str, key: &str) -> String {
+    format!("BELAY_{section}_{key}").to_ascii_uppercase()
 }
 
 /// Names that other tools know too; both count milliseconds. Whoever says how long an agent may be

@@ -87,6 +87,18 @@ fn names_that_others_know_are_honoured() {
     assert_eq!(text, "$AGENT_MAX_WAIT_TIME_MS is `soon`; it takes a number of milliseconds");
 }
 
+#[test]
+fn a_variable_of_a_section_that_is_no_setting_is_refused() {
+    for name in ["BELAY_LIMITS_IDEL", "BELAY_SERVER_HOST", "BELAY_SWITCHES_"] {
+        let sources = Sources { variables: variables(&[(name, "3m")]), ..Sources::default() };
+        let text = Config::load(&sources).unwrap_err().text;
+        assert_eq!(text, format!("${name} is no setting; `belay config` lists all that there are"));
+    }
+    let others = [("BELAY_URL", "x"), ("BELAY_CA_FILE", "x"), ("BELAY_TASK_ID", "x")];
+    let sources = Sources { variables: variables(&others), ..Sources::default() };
+    assert!(Config::load(&sources).is_ok());
+}
+
 /// What is said about a person's file with this text.
 fn refusal(text: &str) -> String {
     let home = tempfile::tempdir().unwrap();

@@ -76,7 +76,11 @@ impl<S: Store> Control<S> {
             }
         };
         let shown: String = which.chars().take(80).collect();
-        found.ok_or_else(|| Refused::new(Code::NotFound, format!("there is no webhook `{shown}`")))
+        found.ok_or_else(|| {
+            let detail =
+                format!("there is no webhook `{shown}`; the list of webhooks shows their names");
+            Refused::new(Code::NotFound, detail)
+        })
     }
 
     pub(super) async fn hook_view(&self, hook: &WebhookRow) -> Outcome<WebhookView> {
