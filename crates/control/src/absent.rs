@@ -59,7 +59,8 @@ impl<S: Store> Control<S> {
         let leases = self.store().leases(LeaseKind::Runner).await?;
         let seen = leases.iter().find(|lease| lease.holder == Holder::Runner(runner));
         let seen = seen.map_or(row.attempt.claimed_at, |lease| lease.until);
-        let since = seen.max(row.ending_at.unwrap_or(row.attempt.claimed_at)).max(self.up_since());
+        let since =
+            seen.max(row.ending_at.unwrap_or(row.attempt.claimed_at)).max(self.up_since(look.now));
         Ok(look.now > since.after(patience))
     }
 

@@ -74,8 +74,8 @@ impl<S: Store> Control<S> {
     }
 
     /// How far this node can trust what the store's clock shows.
-    pub(crate) fn watched(&self) -> Watched {
-        Watched { since: self.up_since(), jumped_at: self.inner.watch.jumped_at() }
+    pub(crate) fn watched(&self, now: Timestamp) -> Watched {
+        Watched { since: self.up_since(now), jumped_at: self.inner.watch.jumped_at() }
     }
 }
 

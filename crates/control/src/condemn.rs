@@ -5,6 +5,7 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
@@ -27,9 +28,19 @@ use crate::look::{Look, TRIES};
 use crate::refuse::{Outcome, Refused};
 
 impl<S: Store> Control<S> {
-    /// Since when this node could commit without a break.
-    pub(crate) fn up_since(&self) -> Timestamp {
-        Timestamp::from_millis(self.inner.up_since.load(Ordering::SeqCst))
+    /// Since when this node could commit without a break: since now, if it has just come back and
+    /// has not said so yet.
+    pub(crate) fn up_since(&self, now: Timestamp) -> Timestamp {
+        match self.was_away() {
+            true => now,
+            false => Timestamp::from_millis(self.inner.up_since.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Whether this node could not commit for longer than its lease, and nobody was heard since.
+    fn was_away(&self) -> bool {
+        let lease = Duration::from_millis(self.settings().limits.node_lease.as_millis());
+        self.stayed().elapsed() > lease
     }
 
     /// An attempt is due: a deadline or its lease may have passed.
@@ -70,7 +81,7 @@ impl<S: Store> Control<S> {
     /// node has seen a whole length of it go by, without a break and without a jump of the clock.
     fn lease_end(&self, look: &Look, row: &AttemptRow) -> Timestamp {
         let length = self.lease_length(look, row);
-        row.attempt.lease_end.max(self.up_since().after(length))
+        row.attempt.lease_end.max(self.up_since(look.now).after(length))
     }
 
     /// When a lease that this node cannot call over yet is to be looked at again: at its committed
@@ -107,14 +118,16 @@ impl<S: Store> Control<S> {
         } else {
             let (reach, switches) = (self.reach(look), &self.settings().switches);
             match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
-                Due::Passed(reading) => match reading.doubted_until(self.watched(), look.now) {
-                    // Another node may have been there for longer.
-                    Some(until) => {
-                        let soon = look.now.after(self.passed_on(1));
-                        return self.rearm(look, Some(until.min(soon).min(again))).await;
+                Due::Passed(reading) => {
+                    match reading.doubted_until(self.watched(look.now), look.now) {
+                        // Another node may have been there for longer.
+                        Some(until) => {
+                            let soon = look.now.after(self.passed_on(1));
+                            return self.rearm(look, Some(until.min(soon).min(again))).await;
+                        }
+                        None => reading,
                     }
-                    None => reading,
-                },
+                }
                 // The runner may speak to another node, which has heard: that one is to judge.
                 Due::At(at) if reach == Reach::Awaited => {
                     let soon = look.now.after(self.passed_on(1));
@@ -152,12 +165,13 @@ impl<S: Store> Control<S> {
     /// enough: after our own downtime a beat comes before the output that was printed meanwhile.
     fn reach(&self, look: &Look) -> Reach {
         let Some(stored) = &look.attempt else { return Reach::Heard };
-        let since = self.up_since();
+        let since = self.up_since(look.now);
         let attempt = &stored.row.attempt;
         let begun =
             attempt.prepared_at >= since || attempt.started_at.is_some_and(|at| at >= since);
         let heard = self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        match begun || heard.contains(&(stored.row.task, attempt.number)) {
+        let told = !self.was_away() && heard.contains(&(stored.row.task, attempt.number));
+        match begun || told {
             true => Reach::Heard,
             false => Reach::Awaited,
         }
@@ -236,12 +250,13 @@ impl<S: Store> Control<S> {
         let verdict = judge(&evidence.0, limits, look.now);
         self.inner.gauges.judged(verdict.ruling.name());
         let soon = || look.now.after(self.passed_on(1));
-        let again = match verdict.believed(self.watched(), self.reach(look), limits, look.now) {
-            Belief::Stands => None,
-            Belief::NotBefore(at) => Some(at),
-            Belief::AskAgain { by: Some(at) } => Some(at.min(soon())),
-            Belief::AskAgain { by: None } => Some(soon()),
-        };
+        let again =
+            match verdict.believed(self.watched(look.now), self.reach(look), limits, look.now) {
+                Belief::Stands => None,
+                Belief::NotBefore(at) => Some(at),
+                Belief::AskAgain { by: Some(at) } => Some(at.min(soon())),
+                Belief::AskAgain { by: None } => Some(soon()),
+            };
         if again.is_some() {
             self.store().rearm(key, stored.revision, again).await?;
             return Ok(Put::Done);
@@ -369,10 +384,11 @@ mod tests {
             courier: None,
         };
         let control = Control::open(parts).await.unwrap();
-        let after = |seconds| control.up_since().after(Span::from_secs(seconds));
+        let since = || Timestamp::from_millis(control.inner.up_since.load(Ordering::SeqCst));
+        let after = |seconds| since().after(Span::from_secs(seconds));
         let (late, now) = (after(10), after(700));
         control.nobody_heard(now);
         control.nobody_heard(late);
-        assert_eq!(control.up_since(), now);
+        assert_eq!(since(), now);
     }
 }

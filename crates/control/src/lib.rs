@@ -117,6 +117,8 @@ struct Inner<S> {
     started_at: Timestamp,
     /// Since when this node could commit without a break: silence before is not evidence.
     up_since: AtomicI64,
+    /// When it last showed that it can, by its own clock.
+    stayed: Mutex<tokio::time::Instant>,
     /// Whether the store's clock goes as ours does.
     watch: clock::Watch,
     /// The attempts whose runners have reported since then: what they have not told has not
@@ -155,6 +157,7 @@ impl<S: Store> Control<S> {
             courier: parts.courier,
             started_at,
             up_since: AtomicI64::new(started_at.as_millis()),
+            stayed: Mutex::new(asked),
             watch: clock::Watch::begun(asked, started_at),
             heard: Mutex::default(),
             mailboxes: Mailboxes::default(),

@@ -1,6 +1,7 @@
 //! What a node does by itself: it keeps its lease, looks for what is due, and forgets what is old.
 //! Everything starts at once and runs on hint and timer.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use belay_kernel::planted::{self, Bug};
@@ -35,6 +36,7 @@ impl<S: Store> Control<S> {
         if let Err(refused) = self.settle_hooks().await {
             tracing::warn!(?refused, "the webhooks of the settings were not made");
         }
+        self.has_stayed(Instant::now());
         tokio::join!(
             self.stay_forever(),
             self.sweep_forever(),
@@ -80,15 +82,23 @@ impl<S: Store> Control<S> {
 
     /// Renews the node's lease; a gap longer than it is time in which nothing could be judged.
     async fn stay_forever(&self) {
-        let mut last = Instant::now();
         loop {
             tokio::time::sleep(duration(self.settings().limits.node_renewal)).await;
             let begun = Instant::now();
-            match self.stay(last).await {
-                Ok(()) => last = begun,
+            match self.stay(self.stayed()).await {
+                Ok(()) => self.has_stayed(begun),
                 Err(refused) => tracing::warn!(?refused, "the node's lease was not renewed"),
             }
         }
+    }
+
+    /// When this node last showed that it can commit.
+    pub(crate) fn stayed(&self) -> Instant {
+        *self.inner.stayed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_stayed(&self, begun: Instant) {
+        *self.inner.stayed.lock().unwrap_or_else(PoisonError::into_inner) = begun;
     }
 
     async fn stay(&self, last: Instant) -> Outcome<()> {

@@ -11,6 +11,7 @@ use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Went};
 use belay_kernel::{Cause, HeartbeatStatus, RunnerId, Span, TaskId};
+use belay_store::memory::Fault;
 use support::{RUNNER as HERE, World, commit, task, test};
 
 const THERE: RunnerId = RunnerId::from_bits(8);
@@ -137,6 +138,37 @@ fn a_node_that_has_just_come_up_does_not_put_off_one_that_has_seen_a_lease_end()
         assert_eq!(world.state(id).await, "CLAIMED claimed", "it has not seen a whole lease");
         world.pass_there(Span::from_secs(2)).await;
         assert_eq!(world.state(id).await, "QUEUED retrying");
+    });
+}
+
+/// The world's time goes by, second for second, while whoever was spawned does what is due.
+async fn live(world: &World, seconds: u64) {
+    for _ in 0..seconds {
+        world.set_ahead(Span::from_secs(1));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_to_its_store_judges_no_silence_before_it_has_said_so() {
+    test(async {
+        let world = world().await;
+        let (id, run) = world.run().await;
+        let control = world.control.clone();
+        let tending = tokio::spawn(async move { control.tend().await });
+        let pulse = Pulse { who: run.who, status: HeartbeatStatus::Running, told: true };
+        let beat = || Beat { runner: HERE, attempts: vec![pulse] };
+        world.control.beat(beat()).await.unwrap();
+        live(&world, 56).await;
+        // It beats, and its lease is renewed; whoever took it can write nothing down any more.
+        world.store.set_faults(Some(Box::new(|_| Fault::LoseReply)));
+        world.control.beat(beat()).await.unwrap_err();
+        world.store.set_faults(Some(Box::new(|_| Fault::Fail)));
+        live(&world, 36).await;
+        world.store.set_faults(None);
+        live(&world, 10).await;
+        assert_eq!(world.state(id).await, "RUNNING started", "we were away for half a minute");
+        tending.abort();
     });
 }
 
