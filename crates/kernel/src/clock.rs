@@ -221,7 +221,7 @@ mod tests {
             let jumped = Watched { since: at(700), jumped_at: Some(at(700)) };
             assert_eq!(doubted(jumped, at(790)), Some(first_doubtless(790)), "{}", clock.name());
             assert_eq!(doubted(jumped, first_doubtless(790)), None, "{}", clock.name());
-            // After another break, what began before it is doubted no longer than the jump makes it.
+            // After another break, what began before is doubted no longer than the jump makes it.
             let later = Watched { since: at(900), jumped_at: Some(at(700)) };
             let until = if clock.counts_silence() { 990 } else { 790 };
             assert_eq!(doubted(later, at(750)), Some(first_doubtless(until)), "{}", clock.name());
