@@ -8,11 +8,13 @@ use belay_kernel::attempt::Phase;
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::receipt::{self, Pending, Receipt, TranscriptSeal};
 use belay_kernel::role::RoleName;
+use belay_kernel::sandbox::State as SandboxState;
 use belay_kernel::task::State;
 use belay_kernel::termination::Step;
 use belay_kernel::{TaskId, Timestamp};
 use belay_store::rows::{
-    AttemptRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, Speaker, SpecRow, TaskRow,
+    AttemptRow, DependencyRow, LedgerRow, QuestionRow, RemarkRow, SandboxRow, Speaker, SpecRow,
+    TaskRow,
 };
 use belay_store::{After, Gather, MAX_BATCH, Name, Query, Store, Stored};
 
@@ -203,17 +205,31 @@ impl<S: Store> Control<S> {
             let now = attempts.iter().find(|row| row.row.attempt.number == number);
             now.is_none_or(|now| now.revision != last.revision)
         };
+        let frozen = self.is_any_frozen(&attempts).await?;
         Ok(match (standing, &look.attempt) {
             (receipt::Standing::Stopped, Some(attempt)) if moved(attempt) => {
                 receipt::Standing::Stopping(Vec::new())
             }
             // What is frozen can do nothing, but it is not gone.
-            (receipt::Standing::Stopped, Some(attempt)) if look.is_frozen() => {
+            (receipt::Standing::Stopped, Some(attempt)) if frozen => {
                 let lease_end = attempt.row.attempt.lease_end;
                 receipt::Standing::Stopping(vec![Pending::Proof { lease_end }])
             }
             (standing, _) => standing,
         })
+    }
+
+    /// Whether any of these attempts has a frozen sandbox: one that was begun anew left its session
+    /// behind, and what is frozen there is ended a little later.
+    async fn is_any_frozen(&self, attempts: &[Stored<AttemptRow>]) -> Outcome<bool> {
+        let ids: Vec<_> = attempts.iter().filter_map(|row| row.row.sandbox).collect();
+        for ids in ids.chunks(MAX_BATCH) {
+            let sandboxes = self.store().load::<SandboxRow>(ids).await?;
+            if sandboxes.iter().flatten().any(|row| row.row.state == SandboxState::Paused) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the end of the transcript is still being fetched, or the tree being saved, within

@@ -44,6 +44,10 @@ const FOUND: &[(u64, &str)] = &[
     (1_000_301, "nodes that look in step: the first takes what only the second can tell"),
     (1_000_684, "a runner that finds a silent agent again never says that all is told"),
     (1_000_790, "a clock that is set between a node's start and its first look"),
+    (7_000_017, "a task waits for another that was removed when it was made"),
+    (7_000_037, "a follow-up begins without what a removed task has kept"),
+    (7_000_055, "a task that failed for a removed one waits for it when it is tried again"),
+    (7_000_394, "the transcript of a frozen agent is read until it ends, which it does not"),
 ];
 
 #[test]

@@ -182,8 +182,10 @@ async fn save_transcript<C: Port, P: Provider, W: Workspace>(
         return nothing;
     }
     let Some((agent, launch, decided)) = found_again(attempt) else { return nothing };
-    let frozen = matches!(provider.end(attempt.fence.sandbox).await, Ok(None));
-    match provider.end(attempt.fence.sandbox).await {
+    // Asked once: what is frozen does not end, and would be waited for.
+    let end = provider.end(attempt.fence.sandbox).await;
+    let frozen = matches!(end, Ok(None));
+    match end {
         Err(Error::Refused(Refusal::NotFound { .. })) if !attempt.files.is_started() => {
             return nothing;
         }
