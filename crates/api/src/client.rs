@@ -80,8 +80,15 @@ impl Client {
     pub fn new(url: &str, token: &str) -> Self {
         // The HTTP library asks for it also where nothing is encrypted; the first one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Without proxies and certificates of its own there is nothing that can fail to be built.
-        Self::made(builder(url).build().unwrap_or_default(), url, token)
+        // What is not encrypted needs nobody's certificate. The machine's own are not there in every
+        // image; then nothing that is encrypted is believed.
+        let plain = || builder(url).tls_certs_only([]).build();
+        let built = match url.starts_with("https:") {
+            true => builder(url).build().or_else(|_| plain()),
+            false => plain(),
+        };
+        // Without proxies and certificates there is nothing that can fail to be built.
+        Self::made(built.unwrap_or_default(), url, token)
     }
 
     /// The same, which trusts the certificates of `authorities` (as PEM) besides the machine's own.

@@ -34,6 +34,8 @@ impl Place {
         for directory in ["bin", "etc", "proc", "tmp"] {
             fs::create_dir(place.in_image(directory)).unwrap();
         }
+        let shared = fs::Permissions::from_mode(0o1777);
+        fs::set_permissions(place.in_image("tmp"), shared).unwrap();
         place.copy(Path::new("/usr/bin/busybox"), "bin/busybox");
         for applet in run(Command::new("busybox").arg("--list")).done().out.lines() {
             // One of them has the program's own name.
@@ -238,4 +240,14 @@ fn an_image_in_the_settings_takes_nothing_from_agents_that_run_as_processes() {
     world.reaches(&task, "READY");
     let said = world.transcript(&task, 1);
     assert!(said.contains("/belay\n") && said.contains("git version"), "{said}");
+}
+
+#[test]
+fn where_no_authority_is_known_a_server_that_does_not_encrypt_is_reached() {
+    let world = World::new(QUICK);
+    let mut lists = world.cli(&["ls"]);
+    lists.env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", "/nonexistent");
+    run(&mut lists).done();
+    lists.env("BELAY_URL", "https://127.0.0.1:1").env("BELAY_TOKEN", "x");
+    run(&mut lists).refused(4, "no answer");
 }

@@ -168,8 +168,9 @@ fn podman_service(place: &Path, socket: &Path) -> Command {
     command
 }
 
-/// Everything in one place, no service manager, and no more open files and processes than this
-/// machine grants: Podman asks for more, and whoever may not raise limits gets no container then.
+/// Everything in one place, no network, no service manager, and no more open files and processes
+/// than this machine grants: Podman asks for more, and whoever may not raise limits gets no
+/// container then.
 fn containers_conf(place: &Path) -> String {
     let numbers = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
     let numbers: u64 = numbers.trim().parse().unwrap();
@@ -178,6 +179,7 @@ fn containers_conf(place: &Path) -> String {
     let place = place.display();
     format!(
         "[containers]\n\
+         netns = \"none\"\n\
          default_ulimits = [\"nofile={files}:{files}\", \"nproc={processes}:{processes}\"]\n\
          [engine]\n\
          cgroup_manager = \"cgroupfs\"\n\
