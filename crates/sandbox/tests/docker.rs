@@ -124,6 +124,7 @@ fn conformance(brand: Brand, title: &str) {
         the_container_is_locked_down(&world).await;
         a_commit_keeps_the_containers_own_files(&world).await;
         a_killed_pid_1_is_seen(&world).await;
+        an_agent_that_ended_unseen_is_not_executed_again(&world).await;
         what_comes_into_the_directory_for_agents_is_seen_inside(&DockerWorld::with_agents(&engine))
             .await;
     });
@@ -207,6 +208,17 @@ async fn a_killed_pid_1_is_seen(world: &DockerWorld) {
     assert_eq!(bytes, b"up\n");
     assert_eq!(end.reason, belay_sandbox::EndReason::ShimLost);
     subject.assert_gone();
+    subject.destroy().await;
+}
+
+async fn an_agent_that_ended_unseen_is_not_executed_again(world: &DockerWorld) {
+    let subject = Subject::new(world, "echo once");
+    subject.start().await;
+    let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
+    world.engine.command(&["wait", &name]);
+    let again = world.open().start(&subject.fence, subject.until(LONG)).await.unwrap_err();
+    assert_eq!(again.refusal(), Some(&Refusal::Ended { sandbox: subject.fence.sandbox }));
+    assert_eq!(subject.finish().await.0, b"once\n");
     subject.destroy().await;
 }
 

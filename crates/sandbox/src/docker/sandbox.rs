@@ -218,7 +218,12 @@ impl DockerProvider {
             orders.go = true;
             Ok(())
         })?;
-        self.inner.engine.start(&name, sandbox).await?;
+        match self.inner.engine.state(&name).await?.map(|state| state.phase) {
+            Some(Phase::Prepared) => self.inner.engine.start(&name, sandbox).await?,
+            Some(Phase::Running | Phase::Paused) => {}
+            // An engine starts also what has ended, and then the agent would be executed again.
+            Some(Phase::Ended) | None => return Err(Refusal::Ended { sandbox }.into()),
+        }
         let mut records = self.records(sandbox, 0, true);
         let first = async {
             loop {
