@@ -80,8 +80,8 @@ impl Client {
     pub fn new(url: &str, token: &str) -> Self {
         // The HTTP library asks for it also where nothing is encrypted; the first one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // What is not encrypted needs nobody's certificate. The machine's own are not there in every
-        // image; then nothing that is encrypted is believed.
+        // What is not encrypted needs nobody's certificate. The machine's own are not there in
+        // every image; then nothing that is encrypted is believed.
         let plain = || builder(url).tls_certs_only([]).build();
         let built = match url.starts_with("https:") {
             true => builder(url).build().or_else(|_| plain()),

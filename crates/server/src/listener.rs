@@ -1,6 +1,6 @@
 //! Where connections come in: an address of the network, or a socket of the file system.
 //!
-//! The second is for agents whose sandbox has a network of its own. Its directory is shown there and
+//! The second is for agents whose sandbox has a network of its own. Its directory is shown there,
 //! not the socket: the socket of the next server is another file, and has to be found again by
 //! agents that were there before it. So nothing else lies in that directory.
 

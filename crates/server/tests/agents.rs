@@ -1,5 +1,5 @@
-//! The socket for agents in containers: where it is, who finds it, and that the next server is found
-//! at the same place.
+//! The socket for agents in containers: where it is, who finds it, and that the next server is
+//! found at the same place.
 
 #[path = "support/fake.rs"]
 mod fake;

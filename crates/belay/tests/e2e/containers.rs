@@ -1,5 +1,5 @@
-//! Agents in containers, which have no network here: they reach Belay's tools through its socket, by
-//! the program that is their shim, also after the server was restarted.
+//! Agents in containers, which have no network here: they reach Belay's tools through its socket,
+//! by the program that is their shim, also after the server was restarted.
 
 use std::fs;
 use std::io::{self, Read, Write};
