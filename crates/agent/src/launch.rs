@@ -75,9 +75,11 @@ impl McpServer {
         }
     }
 
-    /// The same through this program, which goes on when Belay is restarted and finds it again.
-    pub fn belay_program(program: &str) -> Self {
-        Self::Program { name: "belay".into(), argv: vec![program.into(), "mcp".into()] }
+    /// The same through this program with its first arguments, which goes on when Belay is
+    /// restarted and finds it again.
+    pub fn belay_program(program: &[String]) -> Self {
+        let argv = program.iter().cloned().chain(["mcp".to_owned()]).collect();
+        Self::Program { name: "belay".into(), argv }
     }
 
     /// The same for an agent that has a tool `ask_user` of its own, which hides ours.

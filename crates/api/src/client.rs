@@ -58,23 +58,37 @@ pub struct UnusableAuthority {
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
+    /// Where the server is, as we were told.
     url: String,
+    /// What the addresses of requests begin with.
+    base: String,
     token: String,
 }
 
 /// How long a request may take besides what it asks to wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// What the address of a socket of the file system begins with.
+const UNIX: &str = "unix:";
+/// Who is asked there, as HTTP wants it.
+const BEHIND_SOCKET: &str = "http://localhost";
+
 type Answered<T> = Result<T, ClientError>;
 
 impl Client {
-    /// A client of the server at `url`, such as `http://127.0.0.1:7425`.
+    /// A client of the server at `url`: `http://127.0.0.1:7425`, or `unix:/path/of/a/socket`.
     pub fn new(url: &str, token: &str) -> Self {
         // The HTTP library asks for it also where nothing is encrypted; the first one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Without proxies and certificates of its own there is nothing that can fail to be built.
-        let http = builder().build().unwrap_or_default();
-        Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
+        // What is not encrypted needs nobody's certificate. The machine's own are not there in
+        // every image; then nothing that is encrypted is believed.
+        let plain = || builder(url).tls_certs_only([]).build();
+        let built = match url.starts_with("https:") {
+            true => builder(url).build().or_else(|_| plain()),
+            false => plain(),
+        };
+        // Without proxies and certificates there is nothing that can fail to be built.
+        Self::made(built.unwrap_or_default(), url, token)
     }
 
     /// The same, which trusts the certificates of `authorities` (as PEM) besides the machine's own.
@@ -86,9 +100,15 @@ impl Client {
         if certificates.is_empty() {
             return Err(unusable(None));
         }
-        let builder = builder().tls_certs_merge(certificates);
+        let builder = builder(url).tls_certs_merge(certificates);
         let http = builder.build().map_err(|error| unusable(Some(error)))?;
-        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token: token.to_owned() })
+        Ok(Self::made(http, url, token))
+    }
+
+    fn made(http: reqwest::Client, url: &str, token: &str) -> Self {
+        let url = url.trim_end_matches('/').to_owned();
+        let base = if url.starts_with(UNIX) { BEHIND_SOCKET.to_owned() } else { url.clone() };
+        Self { http, url, base, token: token.to_owned() }
     }
 
     /// Where the server is.
@@ -361,7 +381,7 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token)
+        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
     }
 
     async fn json<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Answered<T> {
@@ -386,8 +406,12 @@ impl Client {
     }
 }
 
-fn builder() -> reqwest::ClientBuilder {
-    reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5))
+fn builder(url: &str) -> reqwest::ClientBuilder {
+    let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
+    match url.strip_prefix(UNIX) {
+        Some(path) => builder.unix_socket(path),
+        None => builder,
+    }
 }
 
 /// An answer that is no problem document: not from Belay, or from something before it.

@@ -12,10 +12,12 @@ use belay_control::{
     BackUp, Control, Courier, FileVault, HookSettings, HttpCourier, Parts, RoleSettings, Settings,
 };
 use belay_kernel::RunnerId;
-use belay_runner::{AnyProvider, GitWorkspace, Runner, RunnerConfig};
+use belay_runner::{AnyProvider, GitWorkspace, Inside, Runner, RunnerConfig};
 use belay_sandbox::{
-    DockerConfig, DockerProvider, Installation, ProcessConfig, ProcessProvider, ShimProgram, Use,
+    AGENTS, DockerConfig, DockerProvider, Installation, ProcessConfig, ProcessProvider,
+    ShimProgram, Use,
 };
+use belay_server::{AGENT_SOCKET, make_agent_directory};
 use belay_store::blob::{BlobLimits, Blobs};
 use belay_store::rows::Secret;
 use belay_store::{Postgres, PostgresOptions, Sqlite, Store};
@@ -131,7 +133,8 @@ impl Composition<'_> {
         let workspace = GitWorkspace::open(&data.path("work"), GIT_LIMIT);
         let workspace = workspace.map_err(|error| failed(&error))?;
         let providers = providers(data, installation)?;
-        let settings = runner_config(data, self.config, runner_id, url);
+        let containers = containers(&providers);
+        let settings = runner_config(data, self.config, runner_id, url, containers);
         let runner = Runner::new(settings, control.clone(), providers, workspace, chance);
         let serve = serve_until_stopped(data, self.door, control.clone());
         tokio::select! {
@@ -181,17 +184,34 @@ fn providers(
     .map_err(failed)?;
     let mut providers = BTreeMap::from([("process".to_owned(), AnyProvider::Process(process))]);
     if let Some(socket) = engine_sockets().into_iter().find(|socket| socket.exists()) {
+        let agents = data.agents();
+        make_agent_directory(&agents).map_err(|error| Fault::file(&agents, &error))?;
         let docker = DockerProvider::open(DockerConfig {
             root: data.path("containers"),
             installation,
             shim,
             socket,
             user: NOBODY,
+            agents: Some(agents),
         })
         .map_err(failed)?;
         providers.insert("docker".to_owned(), AnyProvider::Docker(docker));
     }
     Ok(providers)
+}
+
+/// How agents in containers reach this server: at its socket, with its own program, which is there
+/// as their shim.
+fn containers(providers: &BTreeMap<String, AnyProvider>) -> BTreeMap<String, Inside> {
+    let url = format!("unix:{AGENTS}/{AGENT_SOCKET}");
+    let inside = |provider: &AnyProvider| match provider {
+        AnyProvider::Docker(docker) => {
+            Some(Inside { belay: docker.program().to_vec(), url: url.clone() })
+        }
+        AnyProvider::Process(_) => None,
+    };
+    let named = providers.iter().filter_map(|(name, of)| Some((name.clone(), inside(of)?)));
+    named.collect()
 }
 
 fn settings(config: &Config, store: &str) -> Settings {
@@ -251,7 +271,13 @@ fn courier(config: &Config) -> Result<Arc<dyn Courier>, Fault> {
     Ok(Arc::new(courier))
 }
 
-fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) -> RunnerConfig {
+fn runner_config(
+    data: &Data,
+    config: &Config,
+    runner: RunnerId,
+    url: String,
+    containers: BTreeMap<String, Inside>,
+) -> RunnerConfig {
     let file = &config.file;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let cores = u32::try_from(cores).unwrap_or(1);
@@ -273,6 +299,7 @@ fn runner_config(data: &Data, config: &Config, runner: RunnerId, url: String) ->
         url,
         // Found once: after an upgrade in place, the name of the old program leads nowhere.
         belay: std::env::current_exe().ok(),
+        containers,
         path: std::env::var("PATH").unwrap_or_default(),
         hidden: vec![data.root().to_owned()],
         sandbox: belay_sandbox::Limits::default(),

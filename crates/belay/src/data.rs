@@ -55,6 +55,11 @@ impl Data {
         self.root.join(name)
     }
 
+    /// The directory with the socket for agents in containers.
+    pub(crate) fn agents(&self) -> PathBuf {
+        self.path("agents")
+    }
+
     /// Whether there is a database in it.
     pub(crate) fn is_used(&self) -> bool {
         self.path(belay_store::sqlite::DATABASE).exists()

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use belay_sandbox::Report;
-use belay_server::{Access, Service, Token, serve};
+use belay_server::{Access, Listener, Service, Token, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -111,13 +111,19 @@ impl Door {
         Ok(format!("http://{}", SocketAddr::new(host, address.port())))
     }
 
-    /// Serves at both until `stop` says so.
+    /// Serves here and at the socket for agents until `stop` says so.
     async fn serve<S: Service>(
         self,
+        agents: Listener,
         service: S,
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let failed = |error| Fault::failed(format!("the server failed: {error}"));
+        // A sender that is gone says stop, too.
+        let stopped = || {
+            let mut stop = stop.clone();
+            async move { drop(stop.wait_for(|stop| *stop).await) }
+        };
         let mut access = Access::new(Token::new(&self.token), address(&self.listener)?);
         for name in &self.reach.names {
             access = access.known_as(name);
@@ -125,18 +131,15 @@ impl Door {
         if let Some(tls) = self.reach.tls {
             access = access.encrypted(tls);
         }
-        let mut also = stop.clone();
         let local = async {
             let Some(listener) = self.local else { return Ok(()) };
             let access = Access::new(Token::new(&self.token), address(&listener)?);
-            // A sender that is gone says stop, too.
-            let stopped = async { drop(also.wait_for(|stop| *stop).await) };
-            serve(listener, service.clone(), access, stopped).await.map_err(failed)
+            serve(listener, service.clone(), access, stopped()).await.map_err(failed)
         };
-        let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
-        let served = serve(self.listener, service.clone(), access, stopped);
-        let (served, local) = tokio::join!(served, local);
-        served.map_err(failed).and(local)
+        let agents = serve(agents, service.clone(), Access::for_agents(), stopped());
+        let served = serve(self.listener, service.clone(), access, stopped());
+        let (served, local, agents) = tokio::join!(served, local, agents);
+        served.map_err(failed).and(local).and(agents.map_err(failed))
     }
 }
 
@@ -180,6 +183,9 @@ pub(crate) async fn serve_until_stopped<S: Service>(
     let wrong = |error| Fault::failed(format!("signals cannot be caught: {error}"));
     let mut interrupted = signal(SignalKind::interrupt()).map_err(wrong)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(wrong)?;
+    // Not before the store is open, which is this server's alone then: so is the socket.
+    let agents = Listener::for_agents(&data.agents());
+    let agents = agents.map_err(|error| Fault::file(&data.agents(), &error))?;
     data.write_server(&server)?;
     let public = door.reach.tls.is_some().then(|| address(&door.listener)).transpose()?;
     greet(data, &server, public);
@@ -194,7 +200,7 @@ pub(crate) async fn serve_until_stopped<S: Service>(
         std::future::pending::<()>().await;
     };
     let served = tokio::select! {
-        served = door.serve(service, stopped) => served,
+        served = door.serve(agents, service, stopped) => served,
         () = told => Ok(()),
     };
     data.remove_server(&server);

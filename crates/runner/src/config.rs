@@ -18,10 +18,12 @@ pub struct RunnerConfig {
     pub root: PathBuf,
     /// The roles that it works for, each with how many attempts of it there may be at a time.
     pub workers: BTreeMap<String, u32>,
-    /// Where agents reach Belay.
+    /// Where agents reach Belay, if their sandbox shares this machine's network.
     pub url: String,
-    /// This program, which agents call as `belay` where their sandbox can execute it.
+    /// This program, which agents call as `belay` where their sandbox shows this machine's files.
     pub belay: Option<PathBuf>,
+    /// The providers, by name, whose sandboxes have files and a network of their own: containers.
+    pub containers: BTreeMap<String, Inside>,
     /// What programs are searched in, here and by agents: the runner's own `PATH`.
     pub path: String,
     /// Directories that sandboxes hide besides the usual ones: a program below one is shown.
@@ -32,4 +34,13 @@ pub struct RunnerConfig {
     pub limits: Limits,
     /// Whether work may be published from sandboxes that do not hide the person's files.
     pub publish_without_isolation: bool,
+}
+
+/// How Belay is reached from inside a container.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inside {
+    /// The command that is this program there.
+    pub belay: Vec<String>,
+    /// Where the server is.
+    pub url: String,
 }

@@ -12,7 +12,7 @@ use belay_api::port::{Assignment, Work};
 use belay_kernel::Limits;
 use belay_sandbox::{Access, Bind, Margins, Plan};
 
-use crate::config::RunnerConfig;
+use crate::config::{Inside, RunnerConfig};
 use crate::files::{Decided, Files};
 use crate::program::{self, Hidden, Program};
 use crate::workspace::{Base, Dirty, Tree, TreeRequest};
@@ -48,9 +48,11 @@ pub(crate) fn launch(
     config: &RunnerConfig,
 ) -> Launch {
     let text = |path: &Path| path.display().to_string();
-    let own = match own_program(assignment, config) {
-        Some(program) => McpServer::belay_program(&text(program)),
-        None => McpServer::belay(&config.url),
+    let inside = inside(&assignment.work, config);
+    let own = match (inside, own_program(assignment, config)) {
+        (Some(inside), _) => McpServer::belay_program(&inside.belay),
+        (None, Some(program)) => McpServer::belay_program(&[text(program)]),
+        (None, None) => McpServer::belay(&config.url),
     };
     let mcp = match agent {
         Agent::Command => Vec::new(),
@@ -72,7 +74,7 @@ pub(crate) fn launch(
         work_dir: text(tree),
         state_dir: text(&files.home),
         belay: BelayEnvironment {
-            url: config.url.clone(),
+            url: inside.map_or(&config.url, |inside| &inside.url).clone(),
             token: decided.token.clone(),
             task: assignment.who.task,
             attempt: assignment.who.attempt,
@@ -88,10 +90,15 @@ pub(crate) fn launch(
     }
 }
 
-/// This program, if it can be executed inside. An image has libraries of its own, which may not be
-/// those that it needs.
+/// How Belay is reached from inside, if the sandbox is a container.
+fn inside<'a>(work: &Work, config: &'a RunnerConfig) -> Option<&'a Inside> {
+    config.containers.get(&work.provider)
+}
+
+/// This program, if it can be executed inside as it is here. An image has libraries of its own,
+/// which may not be those that it needs.
 fn own_program<'a>(assignment: &Assignment, config: &'a RunnerConfig) -> Option<&'a Path> {
-    let own = config.belay.as_deref().filter(|_| assignment.work.image.is_none());
+    let own = config.belay.as_deref().filter(|_| inside(&assignment.work, config).is_none());
     own.filter(|path| path.is_file())
 }
 
@@ -101,7 +108,7 @@ fn environment(work: &Work, config: &RunnerConfig) -> BTreeMap<String, String> {
         [("LANG", "C.UTF-8"), ("TERM", "dumb")]
             .map(|(name, value)| (name.to_owned(), value.to_owned())),
     );
-    if work.image.is_none() {
+    if inside(work, config).is_none() {
         environment.insert("PATH".into(), config.path.clone());
     }
     environment.extend(work.environment.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -124,7 +131,7 @@ pub(crate) fn plan(
     config: &RunnerConfig,
 ) -> Result<Planned, LaunchRefusal> {
     let mut planned = agent.plan(launch)?;
-    let program = match (&assignment.work.image, planned.argv.first()) {
+    let program = match (inside(&assignment.work, config), planned.argv.first()) {
         (None, Some(name)) => {
             let hidden = Hidden::new(config.hidden.iter().cloned().chain([config.root.clone()]));
             let path = planned.environment.get("PATH").map_or("", String::as_str);

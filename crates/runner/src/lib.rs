@@ -25,7 +25,7 @@ mod tree;
 mod workspace;
 
 pub use any_provider::AnyProvider;
-pub use config::RunnerConfig;
+pub use config::{Inside, RunnerConfig};
 pub use git::{Git, GitError};
 pub use git_workspace::GitWorkspace;
 pub use publish::{Publisher, Said};

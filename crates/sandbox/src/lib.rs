@@ -21,7 +21,7 @@ mod provider;
 mod receipt;
 pub mod shim;
 
-pub use docker::{DockerConfig, DockerProvider};
+pub use docker::{AGENTS, DockerConfig, DockerProvider};
 pub use doctor::{Finding, Report};
 pub use error::{Error, Refusal, Result};
 pub use output::{Chunk, End, EndReason, Exit, Output, Stream};

@@ -4,7 +4,7 @@
 mod engine;
 mod suite;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,21 @@ struct DockerWorld {
     scratch: Scratch,
     installation: Installation,
     engine: Arc<TestEngine>,
+    agents: Option<PathBuf>,
 }
 
 impl DockerWorld {
     fn new(engine: &Arc<TestEngine>) -> Self {
         let engine = Arc::clone(engine);
-        Self { scratch: Scratch::new(), installation: installation(), engine }
+        Self { scratch: Scratch::new(), installation: installation(), engine, agents: None }
+    }
+
+    /// One with a directory in which a server would listen for agents.
+    fn with_agents(engine: &Arc<TestEngine>) -> Self {
+        let world = Self::new(engine);
+        let agents = world.scratch.path().join("agents");
+        std::fs::create_dir(&agents).unwrap();
+        Self { agents: Some(agents), ..world }
     }
 
     fn config(&self) -> DockerConfig {
@@ -35,6 +44,7 @@ impl DockerWorld {
             shim: ShimProgram { path: env!("CARGO_BIN_EXE_belay-shim").into(), leading: vec![] },
             socket: self.engine.socket.clone(),
             user: (65_534, 65_534),
+            agents: self.agents.clone(),
         }
     }
 }
@@ -114,6 +124,9 @@ fn conformance(brand: Brand, title: &str) {
         the_container_is_locked_down(&world).await;
         a_commit_keeps_the_containers_own_files(&world).await;
         a_killed_pid_1_is_seen(&world).await;
+        an_agent_that_ended_unseen_is_not_executed_again(&world).await;
+        what_comes_into_the_directory_for_agents_is_seen_inside(&DockerWorld::with_agents(&engine))
+            .await;
     });
     let left = engine.command(&["ps", "-aq", "--filter", "label=belay.sandbox"]);
     assert_eq!(left, "", "containers are left behind");
@@ -198,6 +211,36 @@ async fn a_killed_pid_1_is_seen(world: &DockerWorld) {
     subject.destroy().await;
 }
 
+async fn an_agent_that_ended_unseen_is_not_executed_again(world: &DockerWorld) {
+    let subject = Subject::new(world, "echo once");
+    subject.start().await;
+    let name = format!("belay-{}-{}", world.installation.id, subject.fence.sandbox);
+    world.engine.command(&["wait", &name]);
+    let again = world.open().start(&subject.fence, subject.until(LONG)).await.unwrap_err();
+    assert_eq!(again.refusal(), Some(&Refusal::Ended { sandbox: subject.fence.sandbox }));
+    assert_eq!(subject.finish().await.0, b"once\n");
+    subject.destroy().await;
+}
+
+async fn what_comes_into_the_directory_for_agents_is_seen_inside(world: &DockerWorld) {
+    let script = "echo path $PATH; $B cat /.belay/runtime/bin/belay; echo x > /.belay/agents/mine; \
+                  echo up; until $B cat /.belay/agents/socket; do $B sleep 0.02; done";
+    let subject = Subject::new(world, script);
+    subject.start().await;
+    subject.see("up").await;
+    let agents = world.agents.as_ref().unwrap();
+    std::fs::write(agents.join("making"), "a server listens\n").unwrap();
+    std::fs::rename(agents.join("making"), agents.join("socket")).unwrap();
+    let text = String::from_utf8(subject.finish().await.0).unwrap();
+    let path = text.lines().find_map(|line| line.strip_prefix("path ")).unwrap();
+    assert!(path.ends_with(":/.belay/runtime/bin") && path.contains("/bin:"), "{text}");
+    let program = subject.provider.program().join(" ");
+    assert!(text.contains(&format!("exec {program} \"$@\"\n")), "{text}");
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert!(text.contains("a server listens\n"), "{text}");
+    subject.destroy().await;
+}
+
 #[test]
 fn an_engine_that_is_down_is_named() {
     let scratch = Scratch::new();
@@ -208,6 +251,7 @@ fn an_engine_that_is_down_is_named() {
         shim: ShimProgram { path: env!("CARGO_BIN_EXE_belay-shim").into(), leading: vec![] },
         socket: socket.clone(),
         user: (65_534, 65_534),
+        agents: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let opened = DockerProvider::open(config);

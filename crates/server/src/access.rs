@@ -37,6 +37,15 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Whose tokens are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holders {
+    /// Anybody's. Some routes need none.
+    Anybody,
+    /// Those of attempts. Every route needs one.
+    Agents,
+}
+
 /// What opens the server, by which names it is reached, and how much it takes.
 #[derive(Clone, Debug)]
 pub struct Access {
@@ -44,6 +53,7 @@ pub struct Access {
     hosts: Vec<String>,
     /// Whether any number is a name of ours: where it listens at every address of the machine.
     any_number: bool,
+    holders: Holders,
     tls: Option<Tls>,
     bounds: Bounds,
 }
@@ -53,12 +63,27 @@ impl Access {
     pub fn new(token: Token, address: SocketAddr) -> Self {
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let any_number = address.ip().is_unspecified();
-        let bounds = Bounds::USUAL;
-        let mut access = Self { token, hosts: hosts.to_vec(), any_number, tls: None, bounds };
+        let (holders, bounds) = (Holders::Anybody, Bounds::USUAL);
+        let hosts = hosts.to_vec();
+        let mut access = Self { token, hosts, any_number, holders, tls: None, bounds };
         if !any_number {
             access.hosts.push(address.ip().to_string());
         }
         access
+    }
+
+    /// A server that the tokens of attempts open and nothing else does, not even an admin's:
+    /// whoever speaks there is an agent.
+    pub fn for_agents() -> Self {
+        Self {
+            // The empty token opens nothing.
+            token: Token::new(""),
+            hosts: vec!["localhost".to_owned()],
+            any_number: false,
+            holders: Holders::Agents,
+            tls: None,
+            bounds: Bounds::USUAL,
+        }
     }
 
     /// The same, reached by this name too.
@@ -107,6 +132,11 @@ impl Access {
             self.hosts.join(", "),
         );
         Err(Failed::new(Code::Forbidden, detail))
+    }
+
+    /// Whether nobody is answered who does not hold an attempt's token.
+    pub(crate) fn only_agents(&self) -> bool {
+        self.holders == Holders::Agents
     }
 
     /// Whether this is the installation's token.

@@ -157,7 +157,7 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
     }
     gate.access.check_host(request.uri(), request.headers())?;
     let Some(token) = bearer(request.headers())?.map(str::to_owned) else {
-        return redeem(gate, request);
+        return if gate.access.only_agents() { Err(needs_token()) } else { redeem(gate, request) };
     };
     let peer = request.extensions().get::<Peer>().copied();
     let principal = match gate.access.opens(&token) {
@@ -168,6 +168,11 @@ async fn admit<S: Service>(gate: &Gate<S>, request: &mut Request) -> Result<(), 
             principal
         }
     };
+    if gate.access.only_agents() && principal.scope() != Scope::Attempt {
+        let scope = principal.scope();
+        let detail = format!("this socket is for agents, and takes no token for {scope}");
+        return Err(Failed::new(Code::Forbidden, detail));
+    }
     request.extensions_mut().insert(principal);
     Ok(())
 }

@@ -9,6 +9,9 @@
 //! no CORS: no page of another origin gets anything, and the `Host` must be a name of ours, so that
 //! a name of somebody else's that points here (DNS rebinding) gets nothing either.
 //!
+//! Agents in containers come in through a socket of the file system, at which nothing is open and
+//! nothing but an attempt's token opens anything.
+//!
 //! Nothing is decided here. A request is read, bounded, and handed to a [`Service`].
 
 mod access;
@@ -19,6 +22,7 @@ mod describe;
 mod failures;
 mod figures;
 mod gate;
+mod listener;
 mod live;
 pub mod mcp;
 mod patient;
@@ -34,6 +38,7 @@ mod watch;
 
 pub use access::{Access, Token};
 pub use bounds::Bounds;
+pub use listener::{AGENT_SOCKET, Listener, make_agent_directory};
 pub use routes::entries;
 pub use serve::serve;
 pub use service::Service;

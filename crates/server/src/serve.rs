@@ -15,13 +15,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tower_service::Service as _;
 
 use crate::access::Access;
 use crate::bounds::Bounds;
 use crate::gate::{Closing, Gate, Names, Peer, pass};
+use crate::listener::{Listener, Stream};
 use crate::live::{Hub, Live, Slot};
 use crate::patient::Patient;
 use crate::routes::router;
@@ -38,11 +39,12 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Serves until `stop` is over, and then until what is under way is done.
 pub async fn serve<S: Service>(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     service: S,
     access: Access,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let listener = listener.into();
     let (close, closing) = watch::channel(false);
     let hub = Hub::new();
     let (live, mut streams) = Live::new(hub.clone(), closing.clone());
@@ -78,7 +80,7 @@ pub async fn serve<S: Service>(
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => ear.clone().take(stream, Peer(peer.ip()), slot),
+                Ok((stream, peer)) => ear.clone().take(stream, peer, slot),
                 // A connection that broke before it was taken, or no file descriptor left: both
                 // pass, and neither is a reason to end.
                 Err(error) => {
@@ -92,7 +94,7 @@ pub async fn serve<S: Service>(
     while let (Some(Ok((stream, peer))), Ok(slot)) =
         (listener.accept().now_or_never(), Arc::clone(&slots).try_acquire_owned())
     {
-        ear.clone().take(stream, Peer(peer.ip()), slot);
+        ear.clone().take(stream, peer, slot);
     }
     drop((listener, ear));
     // Nobody listens any more if every request is over.
@@ -124,24 +126,32 @@ struct Ear {
 
 impl Ear {
     /// Answers the requests of a connection until it ends.
-    fn take(self, stream: TcpStream, peer: Peer, slot: OwnedSemaphorePermit) {
-        // Answers are small and waited for.
-        let _ = stream.set_nodelay(true);
+    fn take(self, stream: Stream, peer: Peer, slot: OwnedSemaphorePermit) {
         let slot = Slot::new(slot);
         tokio::spawn(async move {
-            let ended = match self.tls.clone() {
-                None => self.converse(stream, peer, slot).await,
-                Some(tls) => match tokio::time::timeout(self.bounds.head, tls.accept(stream)).await
-                {
-                    Ok(Ok(stream)) => self.converse(stream, peer, slot).await,
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err("no key was agreed on in time".to_owned()),
-                },
+            let ended = match stream {
+                Stream::Network(stream) => {
+                    // Answers are small and waited for.
+                    let _ = stream.set_nodelay(true);
+                    self.agree(stream, peer, slot).await
+                }
+                // What does not leave this machine is not encrypted.
+                Stream::Socket(stream) => self.converse(stream, peer, slot).await,
             };
             if let Err(why) = ended {
                 tracing::debug!("a connection ended: {why}");
             }
         });
+    }
+
+    /// Agrees on a key first, if connections are encrypted.
+    async fn agree(self, stream: TcpStream, peer: Peer, slot: Slot) -> Result<(), String> {
+        let Some(tls) = self.tls.clone() else { return self.converse(stream, peer, slot).await };
+        match tokio::time::timeout(self.bounds.head, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.converse(stream, peer, slot).await,
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no key was agreed on in time".to_owned()),
+        }
     }
 
     async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(

@@ -8,17 +8,27 @@ mod running;
 use std::fmt::Write as _;
 
 use belay_api::{Code, Scope};
-use belay_server::{Entry, Reach, entries};
+use belay_server::{AGENT_SOCKET, Access, Entry, Listener, Reach, entries, serve};
 use fake::{ATTEMPT, Fake, RUNNING, TASK};
 use running::{Running, problem, start};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 
 /// A task that is not the attempt's.
 const OTHERS: &str = "0000000000000009";
 
-/// Asks, and reads no more of the answer than its status: some answers have no end.
 async fn ask(server: &Running, entry: &Entry, task: &str, token: Option<&str>) -> u16 {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    ask_over(stream, entry, task, token).await
+}
+
+/// Asks, and reads no more of the answer than its status: some answers have no end.
+async fn ask_over(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    entry: &Entry,
+    task: &str,
+    token: Option<&str>,
+) -> u16 {
     let parts = entry.path.split('/').map(|part| match part {
         "{id}" => task,
         part if part.starts_with('{') => "1",
@@ -29,7 +39,6 @@ async fn ask(server: &Running, entry: &Entry, task: &str, token: Option<&str>) -
     let mut head = format!("{} {path} HTTP/1.1\r\nHost: localhost\r\n", entry.method);
     head += &token.unwrap_or_default();
     head += "Connection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut status = [0; 12];
     stream.read_exact(&mut status).await.unwrap();
@@ -62,6 +71,35 @@ async fn every_route_is_for_those_that_its_rule_names_and_nobody_else() {
             Reach::Family => assert_eq!((of_own != 403, of_others), (true, 403), "{line}"),
             Reach::Handled => assert_ne!(of_own, 401, "{line}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn at_the_socket_for_agents_nothing_but_an_attempts_token_opens_anything() {
+    let own = TASK.to_string();
+    for entry in entries::<Fake>() {
+        let line = format!("{} {}", entry.method, entry.path);
+        let (directory, fake) = (tempfile::tempdir().unwrap(), Fake::new(&[RUNNING]));
+        let listener = Listener::for_agents(directory.path()).unwrap();
+        let access = Access::for_agents();
+        let served = tokio::spawn(serve(listener, fake, access, std::future::pending()));
+        let ask = async |task: &str, token: Option<&str>| {
+            let stream = UnixStream::connect(directory.path().join(AGENT_SOCKET)).await.unwrap();
+            ask_over(stream, &entry, task, token).await
+        };
+        assert_eq!(ask(&own, None).await, 401, "{line} without a token");
+        for dead in ["secret", "revoked", "belay_token_0000000000000001_x", ""] {
+            assert_eq!(ask(&own, Some(dead)).await, 401, "{line} with a token that opens nothing");
+        }
+        for scope in [Scope::Viewer, Scope::Operator, Scope::Admin, Scope::Runner] {
+            assert_eq!(ask(&own, Some(scope.name())).await, 403, "{line} as {scope}");
+        }
+        let elsewhere = start(&Fake::new(&[RUNNING])).await;
+        for task in [own.as_str(), OTHERS] {
+            let there = self::ask(&elsewhere, &entry, task, Some(ATTEMPT)).await;
+            assert_eq!(ask(task, Some(ATTEMPT)).await, there, "{line} of {task}");
+        }
+        served.abort();
     }
 }
 

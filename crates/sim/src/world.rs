@@ -195,6 +195,7 @@ impl World {
             workers: BTreeMap::from([("default".to_owned(), self.sim.knobs.slots)]),
             url: "http://belay.invalid".into(),
             belay: None,
+            containers: BTreeMap::new(),
             path: String::new(),
             hidden: Vec::new(),
             sandbox: belay_sandbox::Limits::default(),

@@ -5,7 +5,10 @@ mod api;
 mod asks;
 mod bad_input;
 mod clock;
+mod containers;
 mod crash;
+#[path = "../../../sandbox/tests/engine/mod.rs"]
+mod engine;
 mod keep_alive;
 mod lessons;
 mod mcp;

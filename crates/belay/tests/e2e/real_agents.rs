@@ -1,5 +1,5 @@
-//! The real Claude Code and Codex through `belay run`, on a scripted model: they edit, they ask,
-//! they are stopped in flight.
+//! The real agents through `belay run`, on a scripted model: they ask by Belay's tools; and Claude
+//! Code and Codex edit, ask by their own, and are stopped in flight.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,12 +8,15 @@ use belay_model_server::{ModelServer, clis};
 use serde_json::{Value, json};
 
 use crate::asks::fixed;
-use crate::world::{QUICK, World, wait_for};
+use crate::world::{PATIENCE, QUICK, World, wait_for};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Agent {
     Claude,
     Codex,
+    Gemini,
+    OpenCode,
+    Copilot,
 }
 
 /// A world with an agent's real program and a model for it. Nothing where real agents are switched
@@ -68,6 +71,26 @@ impl Place {
                     add(&["-c", &setting]);
                 }
             }
+            Agent::Gemini => {
+                add(&["--agent", "gemini", "--model", "gemini-2.5-flash"]);
+                add(&["--env", &format!("GOOGLE_GEMINI_BASE_URL={url}")]);
+                add(&["--env", "GEMINI_API_KEY=sk-scripted-key"]);
+            }
+            Agent::OpenCode => {
+                let settings = opencode_settings(&url);
+                add(&["--agent", "opencode", "--model", "scripted/m1"]);
+                add(&["--env", &format!("OPENCODE_CONFIG_CONTENT={settings}")]);
+                add(&["--env", "OPENCODE_DISABLE_MODELS_FETCH=1"]);
+                add(&["--env", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1"]);
+                add(&["--", &format!("{}/opencode", self.programs)]);
+            }
+            Agent::Copilot => {
+                add(&["--agent", "copilot", "--env", "COPILOT_OFFLINE=true"]);
+                add(&["--env", &format!("COPILOT_PROVIDER_BASE_URL={url}/v1")]);
+                add(&["--env", "COPILOT_PROVIDER_API_KEY=sk-scripted-key"]);
+                add(&["--env", "COPILOT_MODEL=m1"]);
+                add(&["--", &format!("{}/copilot", self.programs)]);
+            }
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         self.world.start(&words)
@@ -78,9 +101,26 @@ impl Place {
         let (tool, input) = match agent {
             Agent::Claude => ("Bash", json!({"command": command, "description": "x"})),
             Agent::Codex => ("exec_command", json!({"cmd": command, "yield_time_ms": 30_000})),
+            Agent::Gemini => ("run_shell_command", json!({"command": command})),
+            Agent::OpenCode | Agent::Copilot => {
+                ("bash", json!({"command": command, "description": "x"}))
+            }
         };
         format!("call {tool} {input}\n")
     }
+}
+
+fn opencode_settings(url: &str) -> Value {
+    json!({
+        "small_model": "scripted/m1",
+        "snapshot": false,
+        "enabled_providers": ["scripted"],
+        "provider": {"scripted": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": format!("{url}/v1"), "apiKey": "sk-scripted-key"},
+            "models": {"m1": {"name": "M1", "limit": {"context": 100_000, "output": 8_000}}},
+        }},
+    })
 }
 
 fn edits_a_file(agent: Agent) {
@@ -122,7 +162,7 @@ fn asks_and_is_answered(agent: Agent) {
             question["multiSelect"] = Value::from(false);
             "AskUserQuestion"
         }
-        Agent::Codex => {
+        _ => {
             question["id"] = Value::from("colour");
             "request_user_input"
         }
@@ -162,19 +202,37 @@ fn own_tool(agent: Agent, tool: &str, input: &Value) -> String {
     match agent {
         Agent::Claude => format!("call mcp__belay__{tool} {input}\n"),
         Agent::Codex => format!("call mcp__belay/{tool} {input}\n"),
+        Agent::Gemini => format!("call mcp_belay_{tool} {input}\n"),
+        Agent::OpenCode => format!("call belay_{tool} {input}\n"),
+        Agent::Copilot => format!("call belay-{tool} {input}\n"),
     }
+}
+
+/// Some agents connect to their servers in the background: they are kept busy until their model is
+/// offered Belay's tools. No two commands are the same, which could be taken for a loop.
+fn busy(agent: Agent) -> String {
+    (0..300).map(|turn| Place::shell(agent, &format!("sleep 0.2; : {turn}"))).collect()
 }
 
 /// The agent asks by Belay's tool, is answered by a server that fell meanwhile, tells how far it is
 /// and hands in a result.
 fn asks_by_mcp(agent: Agent) {
     let asked = json!({"question": "Which colour?", "options": ["red", "teal"]});
+    let asks = if agent == Agent::Gemini { "ask_person" } else { "ask_user" };
     let script = own_tool(agent, "report_progress", &json!({"message": "Halfway.", "percent": 50}))
-        + &own_tool(agent, "ask_user", &asked)
+        + &own_tool(agent, asks, &asked)
         + &own_tool(agent, "submit_result", &json!({"result": "# Painted\n\nIn teal."}))
         + "say Thank you.";
-    let Some(place) = Place::new(agent, &script) else { return };
+    let begins = if agent == Agent::OpenCode { busy(agent) } else { script.clone() };
+    let Some(place) = Place::new(agent, &begins) else { return };
     let task = place.start("Please ask.", &[]);
+    if agent == Agent::OpenCode {
+        let offered = |request: &belay_model_server::Request| {
+            request.scripted && request.body["tools"].to_string().contains("belay_submit_result")
+        };
+        assert!(place.model.wait_for(PATIENCE, offered), "the model is offered Belay's tools");
+        place.model.set_script(script.parse().unwrap());
+    }
     place.world.reaches(&task, "BLOCKED");
     assert_eq!(place.world.cell("SELECT variant FROM tasks"), "held");
     let shown = place.world.belay(&["show", &task]).done().out;
@@ -209,6 +267,21 @@ fn claude_asks_by_mcp() {
 #[test]
 fn codex_asks_by_mcp() {
     asks_by_mcp(Agent::Codex);
+}
+
+#[test]
+fn gemini_asks_by_mcp() {
+    asks_by_mcp(Agent::Gemini);
+}
+
+#[test]
+fn opencode_asks_by_mcp() {
+    asks_by_mcp(Agent::OpenCode);
+}
+
+#[test]
+fn copilot_asks_by_mcp() {
+    asks_by_mcp(Agent::Copilot);
 }
 
 fn is_stopped_in_flight(agent: Agent) {

@@ -173,6 +173,7 @@ impl World {
             workers: BTreeMap::from([("default".to_owned(), 2)]),
             url: "http://127.0.0.1:1".into(),
             belay: None,
+            containers: BTreeMap::new(),
             path: std::env::var("PATH").unwrap(),
             hidden: vec![self.root.path().into()],
             sandbox: belay_sandbox::Limits::default(),

@@ -29,6 +29,8 @@ pub(super) const TASK: &str = "belay.task";
 pub(super) const ATTEMPT: &str = "belay.attempt";
 pub(super) const CREATED: &str = "belay.created";
 
+/// Where engines let programs be searched if an image does not say.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// No single request takes longer, except those that follow something.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -118,18 +120,22 @@ impl Engine {
         }
     }
 
-    /// Refuses an image that is not there.
-    pub(super) async fn require_image(&self, image: &str) -> Result<()> {
+    /// Where programs are searched in a container of this image. Refuses one that is not there.
+    pub(super) async fn search_path(&self, image: &str) -> Result<String> {
         match self.api.inspect_image(image).await {
-            Ok(_) => Ok(()),
+            Ok(found) => {
+                let variables = found.config.and_then(|config| config.env).unwrap_or_default();
+                let path = variables.iter().find_map(|variable| variable.strip_prefix("PATH="));
+                Ok(path.unwrap_or(USUAL_PATH).to_owned())
+            }
             Err(error) if status(&error) == Some(404) => Err(missing(image).into()),
             Err(error) => Err(self.failed("inspect the image")(error)),
         }
     }
 
     pub(super) async fn has_image(&self, image: &str) -> Result<bool> {
-        match self.require_image(image).await {
-            Ok(()) => Ok(true),
+        match self.search_path(image).await {
+            Ok(_) => Ok(true),
             Err(Error::Refused(_)) => Ok(false),
             Err(error) => Err(error),
         }

@@ -39,6 +39,7 @@ use crate::provider::{
 };
 use crate::receipt::{Proof, Receipt};
 use engine::{Engine, State};
+pub use runtime::AGENTS;
 use runtime::Runtime;
 
 /// How a [`DockerProvider`] is set up.
@@ -54,6 +55,9 @@ pub struct DockerConfig {
     pub socket: PathBuf,
     /// The user and group that agents run as where the tree belongs to root.
     pub user: (u32, u32),
+    /// The directory with the socket at which agents reach Belay, which is shown in every container
+    /// as [`AGENTS`]. It must be there when one is made.
+    pub agents: Option<PathBuf>,
 }
 
 /// Sandboxes as containers.
@@ -86,6 +90,11 @@ impl DockerProvider {
         let (positions, followed) = (Mutex::default(), Mutex::default());
         let inner = Inner { config, home, fencing, engine, runtime, positions, followed };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The command that is the shim's program inside its containers, before any argument.
+    pub fn program(&self) -> &[String] {
+        &self.inner.runtime.program
     }
 
     async fn blocking<T: Send + 'static>(

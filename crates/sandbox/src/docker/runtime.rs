@@ -15,7 +15,10 @@ use crate::process::ShimProgram;
 
 /// Where the directories are inside a container.
 pub(super) const INSIDE: &str = "/.belay/runtime";
+pub(super) const PROGRAMS: &str = "/.belay/runtime/bin";
 pub(super) const MAILBOX: &str = "/.belay/box";
+/// Where the directory with the socket for agents is inside a container.
+pub const AGENTS: &str = "/.belay/agents";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -23,7 +26,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Debug)]
 pub(super) struct Runtime {
     pub(super) directory: PathBuf,
-    /// The command that runs the shim inside a container.
+    /// The command that is the shim's program inside a container.
+    pub(super) program: Vec<String>,
+    /// The command that runs it there as the shim.
     pub(super) command: Vec<String>,
 }
 
@@ -34,13 +39,14 @@ impl Runtime {
         let version = format!("{}-{}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         let directory = root.join("runtime").join(version);
         let libraries = libraries(&shim.path)?;
-        let mut command = Vec::new();
+        let mut program = Vec::new();
         if let Some(loader) = libraries.iter().find(|library| is_loader(library)) {
             let name = loader.file_name().unwrap_or_default().to_string_lossy();
-            command.push(format!("{INSIDE}/{name}"));
-            command.extend(["--library-path".into(), INSIDE.into()]);
+            program.push(format!("{INSIDE}/{name}"));
+            program.extend(["--library-path".into(), INSIDE.into()]);
         }
-        command.push(format!("{INSIDE}/belay-shim"));
+        program.push(format!("{INSIDE}/belay-shim"));
+        let mut command = program.clone();
         command.extend(shim.leading.iter().cloned());
         command.extend(["container".into(), MAILBOX.into()]);
         if !directory.exists() {
@@ -53,13 +59,17 @@ impl Runtime {
             for library in &libraries {
                 copy(library, &building.join(library.file_name().unwrap_or_default()))?;
             }
+            let programs = building.join("bin");
+            fs::create_dir(&programs).map_err(Error::io("make", &programs))?;
+            put_program(&programs.join("belay"), &program)?;
+            readable(&programs)?;
             readable(&building)?;
             // Another process may have been faster, with the same result.
             if fs::rename(&building, &directory).is_err() {
                 files::remove_directory(&building)?;
             }
         }
-        Ok(Self { directory, command })
+        Ok(Self { directory, program, command })
     }
 }
 
@@ -70,6 +80,14 @@ fn is_loader(library: &Path) -> bool {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map_err(Error::io("copy", from))?;
     readable(to)
+}
+
+/// A command of one word for those who have a shell: a first line cannot name a loader with its
+/// arguments.
+fn put_program(path: &Path, program: &[String]) -> Result<()> {
+    let script = format!("#!/bin/sh\nexec {} \"$@\"\n", program.join(" "));
+    fs::write(path, script).map_err(Error::io("write", path))?;
+    readable(path)
 }
 
 fn readable(path: &Path) -> Result<()> {

@@ -14,7 +14,7 @@ use bollard::models::{
 
 use super::engine::{self, State};
 use super::logs::Told;
-use super::runtime::{INSIDE, MAILBOX};
+use super::runtime::{AGENTS, INSIDE, MAILBOX, PROGRAMS};
 use super::{DockerProvider, Inner};
 use crate::archive;
 use crate::error::{Error, Refusal, Result};
@@ -76,7 +76,7 @@ impl DockerProvider {
             what: "the image".into(),
             problem: "is not named".into(),
         })?;
-        self.inner.engine.require_image(&image).await?;
+        let path = self.inner.engine.search_path(&image).await?;
         let (fence, plan) = (*fence, plan.clone());
         let made = self.blocking({
             let plan = plan.clone();
@@ -84,7 +84,7 @@ impl DockerProvider {
         });
         let created = match made.await {
             Ok(user) => {
-                let body = self.body(&fence, &plan, image, user);
+                let body = self.body(&fence, &plan, image, &path, user);
                 self.inner.engine.create(&self.name(fence.sandbox), body).await
             }
             Err(error) => Err(error),
@@ -100,11 +100,17 @@ impl DockerProvider {
         fence: &Fence,
         plan: &Plan,
         image: String,
+        path: &str,
         user: (u32, u32),
     ) -> ContainerCreateBody {
-        let mut env: Vec<String> =
-            plan.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        env.push(format!("{MARKER}={}", fence.sandbox));
+        let mut env = plan.env.clone();
+        env.insert(MARKER.to_owned(), fence.sandbox.to_string());
+        if self.inner.config.agents.is_some() {
+            // Last, so that it comes before nothing that the image or the plan has chosen.
+            let path = env.entry("PATH".to_owned()).or_insert_with(|| path.to_owned());
+            *path = format!("{path}:{PROGRAMS}");
+        }
+        let env = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let command = &self.inner.runtime.command;
         ContainerCreateBody {
             image: Some(image),
@@ -143,6 +149,9 @@ impl DockerProvider {
             mount(&self.inner.runtime.directory, INSIDE, Access::Read),
             mount(&self.mailbox(fence.sandbox), MAILBOX, Access::Read),
         ];
+        if let Some(agents) = &self.inner.config.agents {
+            mounts.push(mount(agents, AGENTS, Access::Read));
+        }
         for bind in &plan.binds {
             mounts.push(mount(&bind.path, &bind.path.to_string_lossy(), bind.access));
         }
@@ -209,7 +218,12 @@ impl DockerProvider {
             orders.go = true;
             Ok(())
         })?;
-        self.inner.engine.start(&name, sandbox).await?;
+        match self.inner.engine.state(&name).await?.map(|state| state.phase) {
+            Some(Phase::Prepared) => self.inner.engine.start(&name, sandbox).await?,
+            Some(Phase::Running | Phase::Paused) => {}
+            // An engine starts also what has ended, and then the agent would be executed again.
+            Some(Phase::Ended) | None => return Err(Refusal::Ended { sandbox }.into()),
+        }
         let mut records = self.records(sandbox, 0, true);
         let first = async {
             loop {

@@ -4,6 +4,9 @@
 //! Our own engine has its data, its socket and its PID file in a directory of its own, so it
 //! disturbs no other; it gets no bridge and no firewall rules, because tests need no network. It is
 //! told to end when the test ends, and by the kernel if the test is killed.
+//!
+//! Tests of the whole product use it too, and each uses a part.
+#![allow(dead_code)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
-
-use crate::suite::world::Scratch;
+use tempfile::TempDir;
 
 /// The image that agents run in: busybox and nothing else.
 pub(crate) const IMAGE: &str = "belay-test-busybox:1";
@@ -28,7 +30,7 @@ pub(crate) enum Brand {
 pub(crate) struct TestEngine {
     pub(crate) brand: Brand,
     pub(crate) socket: PathBuf,
-    own: Option<(Child, Scratch)>,
+    own: Option<(Child, TempDir)>,
 }
 
 impl TestEngine {
@@ -55,7 +57,7 @@ impl TestEngine {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
-        let scratch = Scratch::new();
+        let scratch = tempfile::tempdir().unwrap();
         let log = fs::File::create(scratch.path().join("log")).unwrap();
         let socket = scratch.path().join("engine.sock");
         let mut command = match brand {
@@ -84,7 +86,7 @@ impl TestEngine {
 
     /// Makes the image out of files of this machine: no registry is needed.
     fn import_image(&self) {
-        let root = Scratch::new();
+        let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("bin")).unwrap();
         fs::copy("/usr/bin/busybox", root.path().join("bin/busybox")).unwrap();
         for directory in ["home", "opt", "root", "usr", "proc", "tmp"] {
@@ -94,15 +96,22 @@ impl TestEngine {
         for directory in ["opt", "tmp"] {
             fs::set_permissions(root.path().join(directory), shared.clone()).unwrap();
         }
+        self.import(root.path(), IMAGE);
+    }
+
+    /// Makes an image of a directory.
+    pub(crate) fn import(&self, root: &Path, image: &str) {
+        // A directory for temporary files is its owner's alone, and an image's root is anybody's.
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
         let mut tar = Command::new("tar")
             .arg("-C")
-            .arg(root.path())
+            .arg(root)
             .args(["-c", "."])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let imported = Command::new("docker")
-            .args(["import", "-", IMAGE])
+            .args(["import", "-", image])
             .env("DOCKER_HOST", format!("unix://{}", self.socket.display()))
             .stdin(tar.stdout.take().unwrap())
             .output()
@@ -159,8 +168,9 @@ fn podman_service(place: &Path, socket: &Path) -> Command {
     command
 }
 
-/// Everything in one place, no service manager, and no more open files and processes than this
-/// machine grants: Podman asks for more, and whoever may not raise limits gets no container then.
+/// Everything in one place, no network, no service manager, and no more open files and processes
+/// than this machine grants: Podman asks for more, and whoever may not raise limits gets no
+/// container then.
 fn containers_conf(place: &Path) -> String {
     let numbers = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
     let numbers: u64 = numbers.trim().parse().unwrap();
@@ -169,6 +179,7 @@ fn containers_conf(place: &Path) -> String {
     let place = place.display();
     format!(
         "[containers]\n\
+         netns = \"none\"\n\
          default_ulimits = [\"nofile={files}:{files}\", \"nproc={processes}:{processes}\"]\n\
          [engine]\n\
          cgroup_manager = \"cgroupfs\"\n\
