@@ -8,6 +8,7 @@
 //!   private/TASK-N/   launch.json             what was drawn and decided once
 //!                     stdin.journal           what was written to the agent
 //!                     started                 the agent may have been executed
+//!                     executed                it was
 //!                     thawed-TASK-N           it may have been thawed for this later attempt
 //! ```
 //!
@@ -31,6 +32,9 @@ use belay_kernel::SessionId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+/// The mark of an agent that was executed.
+const EXECUTED: &str = "executed";
 
 /// What was drawn and decided for an attempt once, so that it is the same after a restart.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +147,16 @@ impl Files {
     /// The agent may be executed from now on.
     pub(crate) fn set_started(&self) -> io::Result<()> {
         File::create(self.private.join(&self.began)).map(drop)
+    }
+
+    /// Whether the agent was executed.
+    pub(crate) fn is_executed(&self) -> bool {
+        self.private.join(EXECUTED).exists()
+    }
+
+    /// The agent was executed: whatever is found where it was, it is not executed again.
+    pub(crate) fn set_executed(&self) -> io::Result<()> {
+        File::create(self.private.join(EXECUTED)).map(drop)
     }
 
     /// Removes what the agent asked or said in an earlier attempt.

@@ -196,6 +196,8 @@ async fn start<C: Port, P: Provider, W: Workspace>(
     if attempt.files.is_started() || assignment.phase == Phase::Running {
         match provider.end(attempt.fence.sandbox).await {
             Ok(Some(_)) => return Ok(()),
+            // Also if it was made anew meanwhile, by a call that was long given up.
+            Ok(None) if attempt.files.is_executed() => return Ok(()),
             Ok(None) => {}
             Err(Error::Refused(Refusal::NotFound { .. })) => {
                 return Err(Halt::failed(Cause::Lost, "the sandbox is not on this machine"));
@@ -217,7 +219,9 @@ async fn start<C: Port, P: Provider, W: Workspace>(
     }
     may_start(attempt, agent, decided).await?;
     match provider.start(&attempt.fence, ticket.until().await).await {
-        Ok(()) | Err(Error::Refused(Refusal::Ended { .. })) => Ok(()),
+        Ok(()) | Err(Error::Refused(Refusal::Ended { .. })) => {
+            attempt.files.set_executed().map_err(|error| Halt::file(&error))
+        }
         Err(error) => Err(Halt::sandbox(&error)),
     }
 }

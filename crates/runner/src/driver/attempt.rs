@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use belay_api::port::{Assignment, Port, PortError};
-use belay_kernel::{Cause, QuestionId, Span};
+use belay_api::port::{Assignment, Port, PortError, Who};
+use belay_kernel::{Cause, QuestionId, Span, TaskId};
 use belay_sandbox::{Error, Fence, Provider, Refusal};
 
 use crate::files::Files;
@@ -145,14 +145,27 @@ impl<'a, C: Port, P: Provider, W> Attempt<'a, C, P, W> {
         }
     }
 
-    /// The id of a question of this attempt: the same whenever it is asked again.
+    /// The id of a question that the agent holds open: the same whenever it is asked again. It is
+    /// known by the attempt that the sandbox was made for, because it stays open while the sandbox
+    /// is frozen; and by the task that is to be asked now, which may be another one.
     pub(crate) fn question_id(&self, key: &str, round: usize) -> QuestionId {
-        // What the agent asks is known by the attempt that its sandbox was made for.
-        let who = self.assignment.thaw.as_ref().map_or(self.assignment.who, |thaw| thaw.first);
-        let name = format!("{}\n{}\n{round}\n{key}", who.task, who.attempt);
-        let hash = blake3::hash(name.as_bytes());
-        let mut bits = [0; 16];
-        bits.copy_from_slice(&hash.as_bytes()[..16]);
-        QuestionId::from_bits(u128::from_be_bytes(bits))
+        let who = self.assignment.who;
+        let first = self.assignment.thaw.as_ref().map_or(who, |thaw| thaw.first);
+        question_id(who.task, first, key, round)
     }
+
+    /// The id of the question that the agent leaves in its file when it is done for now: one for
+    /// each attempt, also where several follow each other in a sandbox.
+    pub(crate) fn file_question_id(&self) -> QuestionId {
+        let who = self.assignment.who;
+        question_id(who.task, who, "file", 0)
+    }
+}
+
+fn question_id(task: TaskId, by: Who, key: &str, round: usize) -> QuestionId {
+    let name = format!("{task}\n{}\n{}\n{round}\n{key}", by.task, by.attempt);
+    let hash = blake3::hash(name.as_bytes());
+    let mut bits = [0; 16];
+    bits.copy_from_slice(&hash.as_bytes()[..16]);
+    QuestionId::from_bits(u128::from_be_bytes(bits))
 }

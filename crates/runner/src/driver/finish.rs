@@ -97,7 +97,7 @@ fn question<C: Port, P: Provider, W>(
     let bytes = read_plain(&attempt.files.question(), QUESTION_FILE_LIMIT)?;
     match read_question_file(&bytes) {
         QuestionFile::Question { text, options } => Some(Asked {
-            question: attempt.question_id("file", 0),
+            question: attempt.file_question_id(),
             text: secrets.text(&text),
             options: options.iter().map(|option| secrets.text(option)).collect(),
             held: false,
