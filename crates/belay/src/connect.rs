@@ -114,7 +114,7 @@ pub(crate) fn key(given: Option<&str>) -> Result<String, Fault> {
 fn find(data: &Data) -> Result<Option<Client>, Fault> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let Some(url) = variable("BELAY_URL") {
-        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        if !["http://", "https://", "unix:"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(Fault::usage(format!(
                 "$BELAY_URL is `{url}`; it takes an address such as https://belay.example.org:7425"
             )));

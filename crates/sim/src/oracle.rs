@@ -94,6 +94,15 @@ fn rows<R: Record>(memory: &Memory) -> Vec<R> {
     page.map(|page| page.rows.into_iter().map(|stored| stored.row).collect()).unwrap_or_default()
 }
 
+/// For how long nodes have been up without a break.
+#[derive(Clone, Copy)]
+pub(crate) struct Up {
+    /// Some node.
+    pub(crate) some_ms: u64,
+    /// Each of them.
+    pub(crate) all_ms: u64,
+}
+
 /// The oracle.
 pub(crate) struct Oracle {
     pub(crate) sim: Arc<Sim>,
@@ -477,8 +486,8 @@ impl Oracle {
         }
     }
 
-    /// Looks at everything. A node is up for so long without a break.
-    pub(crate) async fn look(&self, observer: &Control<Memory>, up_ms: u64) {
+    /// Looks at everything.
+    pub(crate) async fn look(&self, observer: &Control<Memory>, up: Up) {
         self.memory.set_now(self.sim.now());
         self.after_change();
         self.check_processes();
@@ -488,12 +497,12 @@ impl Oracle {
             return;
         }
         self.ledger().looked_ms = Some(now);
-        self.check_recovery(up_ms);
-        self.check_silence(up_ms);
+        self.check_recovery(up.some_ms);
+        self.check_silence(up);
         self.read_events();
         self.check_words();
         self.check_transcripts(observer).await;
-        self.check_paths(observer, up_ms).await;
+        self.check_paths(observer, up.some_ms).await;
     }
 
     /// Each task that is not final has a live path. An effect that is not performed yet is one, and

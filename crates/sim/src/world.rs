@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::haste::Haste;
 use crate::machine::Machine;
 use crate::net::{Line, Net, Node, SimPort};
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, Up};
 use crate::people::Person;
 use crate::provider::SimProvider;
 use crate::remote::{Remote, SimWorkspace};
@@ -267,18 +267,22 @@ impl World {
             self.next_strike = now + self.sim.rng().below(every * 2);
             self.strike().await;
         }
-        self.oracle.look(&self.observer, self.up_ms()).await;
+        self.oracle.look(&self.observer, self.up()).await;
     }
 
-    /// For how long some node has been up without a break, with its store and by its clock.
-    fn up_ms(&self) -> u64 {
+    /// For how long nodes have been up without a break, with their store and by its clock.
+    fn up(&self) -> Up {
         let now = self.sim.ms();
-        let up = self.nodes.iter().filter(|place| place.back_at.is_none()).map(|place| {
+        let up = self.nodes.iter().map(|place| {
             let cut_until = place.cut_until.load(Ordering::SeqCst);
             let cut = if self.sim.is_calm() { cut_until.min(now) } else { cut_until };
-            now.saturating_sub(place.up_since.max(cut).max(self.jumped_at))
+            match place.back_at {
+                None => now.saturating_sub(place.up_since.max(cut).max(self.jumped_at)),
+                Some(_) => 0,
+            }
         });
-        up.max().unwrap_or(0)
+        let (some, all) = (up.clone().max(), up.min());
+        Up { some_ms: some.unwrap_or(0), all_ms: all.unwrap_or(0) }
     }
 
     /// Waits for a moment, or until something happens.

@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Seen {
     /// Its number.
     pub(crate) pid: i32,
+    /// Its parent's.
+    pub(crate) parent: i32,
     /// When it was started, in ticks: with the number, who it is.
     pub(crate) started: u64,
     /// Its arguments.
@@ -40,8 +42,8 @@ pub(crate) fn all() -> impl Iterator<Item = (Seen, String)> {
         let marked = environment.contains("BELAY_SANDBOX=");
         let variable = |name: &str| environment.split(' ').find_map(|word| word.strip_prefix(name));
         let task = variable("BELAY_TASK_ID=").unwrap_or_default().to_owned();
-        let (started, words) = (fields[19].parse().ok()?, text("cmdline")?);
-        let seen = Seen { pid, started, words, marked, task };
+        let (parent, started) = (fields[1].parse().ok()?, fields[19].parse().ok()?);
+        let seen = Seen { pid, parent, started, words: text("cmdline")?, marked, task };
         Some((seen, environment))
     })
 }

@@ -10,7 +10,7 @@ use belay_kernel::{Clock, Limits, RunnerId, Span, Timestamp};
 use belay_store::rows::AttemptRow;
 use belay_store::{Beaten, Holder};
 
-use super::{Ledger, Name, Oracle, rank, short};
+use super::{Ledger, Name, Oracle, Up, rank, short};
 
 /// How much longer than its limit silence may last: a sweep, a beat and the report before it.
 const SLACK_MS: u64 = 60_000;
@@ -161,10 +161,12 @@ impl Oracle {
 
     /// Agents that say nothing for longer than they may, while everybody could have noticed. A node
     /// judges silence by the time that it has itself seen go by: the store's clock may have been
-    /// set before it was there.
-    pub(super) fn check_silence(&self, up_ms: u64) {
+    /// set before it was there. And only the one that the runner speaks to knows that there is
+    /// nothing that it has not heard yet.
+    pub(super) fn check_silence(&self, up: Up) {
         // An agent without partial output may be silent for as long as a tool call.
         let limit = Span::from_mins(10).as_millis() + SLACK_MS;
+        let up_ms = if self.sim.knobs.sticky { up.all_ms } else { up.some_ms };
         if !self.sim.is_calm() || up_ms < limit {
             return;
         }
