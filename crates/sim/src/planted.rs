@@ -15,7 +15,7 @@ pub enum Planted {
     StopOnlyAsks,
     /// The shim does not end its sandbox with the lease.
     ShimForgetsLease,
-    /// An agent is executed again when its start is repeated.
+    /// A start executes the agent twice.
     StartsTwice,
     /// Some output is not what was printed.
     OutputDropped,

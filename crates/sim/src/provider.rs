@@ -257,9 +257,8 @@ impl Provider for SimProvider {
             let mut inside = self.0.inside();
             self.admit(&mut inside, fence)?;
             self.refuse_buried(&inside, fence)?;
-            let twice = self.0.sim.planted == Some(Planted::StartsTwice);
             let sandbox = self.living(&mut inside, fence)?;
-            if sandbox.phase == Phase::Running && !twice {
+            if sandbox.phase == Phase::Running {
                 return Ok(());
             }
             let plan = sandbox.plan.clone();
@@ -267,6 +266,9 @@ impl Provider for SimProvider {
             self.refuse_late(&plan, until)?;
         }
         self.0.execute(fence.sandbox)?;
+        if self.0.sim.planted == Some(Planted::StartsTwice) {
+            self.0.execute(fence.sandbox)?;
+        }
         self.done("start", ()).await
     }
 
