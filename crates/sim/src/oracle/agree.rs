@@ -380,8 +380,8 @@ impl Oracle {
         let Some((tip, edits)) = tip else { return };
         // One that ended before it could touch the tree keeps nothing; somebody before it did.
         let kept_before = |other: &AttemptRow| {
-            row.kept_commit.is_none()
-                && (other.session, other.kept_commit) == (row.session, Some(tip))
+            let is_before = other.attempt.epoch < row.attempt.epoch && row.kept_commit.is_none();
+            is_before && (other.session, other.kept_commit) == (row.session, Some(tip))
         };
         let is_kept = row.kept_commit == Some(tip) || self.attempts().iter().any(kept_before);
         if edits > 0 && !is_kept {
