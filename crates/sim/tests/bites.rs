@@ -63,7 +63,7 @@ macro_rules! bugs {
 
         #[test]
         fn every_bug_has_a_test() {
-            // No world shows this one since an agent is never executed again: it waits for one.
+            // No world shows this one any more, and it is not known why: it waits for one that does.
             let tested = BTreeSet::from([$(Bug::$bug),*, Bug::SessionFreedEarly]);
             assert_eq!(tested, Bug::ALL.iter().copied().collect());
         }
