@@ -72,9 +72,9 @@ impl Haste {
         sim.wait(0, 1_200).await;
         let draw = sim.rng().below(10);
         match (moment, draw) {
-            (Moment::Opened, 0..3) => self.stop_and_go_on(task).await,
-            (Moment::Opened, 3..6) => self.person.make_below(task).await,
-            (Moment::Opened, 6..8) => self.person.make_after(task).await,
+            (Moment::Opened, 0..5) => self.stop_and_go_on(task).await,
+            (Moment::Opened, 5..7) => self.person.make_below(task).await,
+            (Moment::Opened, 7..9) => self.person.make_after(task).await,
             (Moment::Ready, 0..4) => self.decide_twice(task).await,
             (Moment::Ready, 4..8) => self.wait_for(task).await,
             (Moment::Asked, 0..8) => self.person.answer(task).await,
@@ -96,7 +96,7 @@ impl Haste {
         }
         let person = self.person.clone();
         let stopping = tokio::spawn(async move { person.stop(task).await });
-        if sim.rng().permille(500) {
+        if sim.rng().permille(850) {
             sim.wait(500, 6_000).await;
             self.person.resume(task).await;
         }
