@@ -425,6 +425,13 @@ pub trait Port: Send + Sync + 'static {
     /// The sandbox is still being prepared.
     fn preparing(&self, who: Who) -> impl Future<Output = Result<(), PortError>> + Send;
 
+    /// The sandbox is about to be frozen. Only after this is committed may it be: what is frozen
+    /// outlasts its lease.
+    fn freezing(&self, who: Who) -> impl Future<Output = Result<(), PortError>> + Send;
+
+    /// The sandbox that was frozen before goes on, under the attempt's lease.
+    fn thawed(&self, who: Who) -> impl Future<Output = Result<(), PortError>> + Send;
+
     /// Asks whether the agent may be executed. Only after this is committed may it be.
     fn start(&self, who: Who, start: Start) -> impl Future<Output = Result<(), PortError>> + Send;
 

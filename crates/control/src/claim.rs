@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use belay_api::port::{Assignment, ClaimRequest};
-use belay_kernel::attempt::Attempt;
+use belay_kernel::attempt::{Attempt, Frozen};
 use belay_kernel::budget::Standing;
 use belay_kernel::claim::{ClaimFacts, SessionSlot};
 use belay_kernel::session::{self, Session, Wake};
@@ -107,6 +107,8 @@ impl Claimer {
         if frozen.is_none() {
             commit = commit.insert(&self.sandbox(&session, sandbox, epoch));
         }
+        let still = if frozen.is_some() { Frozen::Before } else { Frozen::No };
+        let attempt = Attempt { frozen: still, ..attempt };
         commit = commit.insert(&self.attempt(task.task.id, attempt, session.id, sandbox));
         commit = reads(commit, candidate);
         if let Some(account) = &candidate.account {

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belay_kernel::attempt::{Event as AttemptEvent, Phase, Proof};
+use belay_kernel::attempt::{Denial, Event as AttemptEvent, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
@@ -201,8 +201,13 @@ impl<S: Store> Control<S> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
         let event = AttemptEvent::Proven(Proof::LeaseExpired);
         let limits = &look.policy.limits;
-        let Disposition::Accept(attempt) = stored.row.attempt.step(event, look.now, limits) else {
-            return self.rearm(look, Some(self.lease_end(look, &stored.row))).await;
+        let attempt = match stored.row.attempt.step(event, look.now, limits) {
+            Disposition::Accept(attempt) => attempt,
+            // Only its runner can end it, and is told to.
+            Disposition::Deny(Denial::MayBeFrozen) => return self.rearm(look, None).await,
+            Disposition::Ignore | Disposition::Deny(_) => {
+                return self.rearm(look, Some(self.lease_end(look, &stored.row))).await;
+            }
         };
         let mut changed = AttemptRow { attempt, ..stored.row.clone() };
         changed.proven_at = Some(look.now);

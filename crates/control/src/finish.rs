@@ -25,13 +25,18 @@ impl<S: Store> Control<S> {
         Jitter::from_bits(self.inner.chance.draw() as u32)
     }
 
-    /// The sandbox is still being prepared: its claim goes on.
-    pub(crate) async fn still_preparing(&self, who: Who) -> Outcome<()> {
+    /// The attempt that speaks goes on with `event`, which is nobody else's concern.
+    pub(crate) async fn advance(
+        &self,
+        who: Who,
+        event: AttemptEvent,
+        intent: Intent,
+    ) -> Outcome<()> {
         for _ in 0..TRIES {
             let look = self.look_at(who.task, Some(who.attempt)).await?;
-            let row = admitted(&look, who, Intent::Act)?;
+            let row = admitted(&look, who, intent)?;
             let limits = &look.policy.limits;
-            let next = match row.row.attempt.step(AttemptEvent::Prepared, look.now, limits) {
+            let next = match row.row.attempt.step(event, look.now, limits) {
                 Disposition::Accept(next) => next,
                 Disposition::Ignore => return Ok(()),
                 Disposition::Deny(denial) => return Err(task::Denial::Attempt(denial).into()),

@@ -6,6 +6,8 @@ use belay_api::port::{
     Acknowledged, Asked, Assignment, Beat, Beaten, ClaimRequest, Duty, Ending, Fate, Hello, Left,
     Port, PortError, Present, Report, Start, Stepped, Who,
 };
+use belay_kernel::attempt::Event as AttemptEvent;
+use belay_kernel::fence::Intent;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::Termination;
 use belay_kernel::{QuestionId, RunnerId, SessionId, Span};
@@ -38,7 +40,15 @@ impl<S: Store> Port for Control<S> {
     }
 
     async fn preparing(&self, who: Who) -> Result<(), PortError> {
-        Ok(self.still_preparing(who).await?)
+        Ok(self.advance(who, AttemptEvent::Prepared, Intent::Act).await?)
+    }
+
+    async fn freezing(&self, who: Who) -> Result<(), PortError> {
+        Ok(self.advance(who, AttemptEvent::Freeze, Intent::Append).await?)
+    }
+
+    async fn thawed(&self, who: Who) -> Result<(), PortError> {
+        Ok(self.advance(who, AttemptEvent::Thawed, Intent::Append).await?)
     }
 
     async fn start(&self, who: Who, start: Start) -> Result<(), PortError> {

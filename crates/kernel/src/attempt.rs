@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The task moves in the commit that enters ENDING; from then on the attempt may only append.
-//! ENDED needs proof that the processes are gone, or the passing of the committed lease end. A
+//! ENDED needs proof that the processes are gone, or the passing of the committed lease end; what
+//! may be frozen has no lease that could end it, and is seen to be gone or not proven at all. A
 //! session is *free* when its last attempt is ENDED and its publish is settled: only then can the
 //! next attempt be claimed, so at most one attempt of a session can act.
 
@@ -73,6 +74,19 @@ pub enum Phase {
     Ended(Outcome, Proof),
 }
 
+/// Whether an attempt's sandbox may be frozen. What is frozen outlasts every lease.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum Frozen {
+    /// It is not.
+    No,
+    /// It was when the attempt was claimed for it, and is until it is known to go on.
+    Before,
+    /// The attempt's runner has said that it freezes it.
+    Now,
+}
+
 /// The part of an attempt's row that decisions read and write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -97,6 +111,8 @@ pub struct Attempt {
     pub deadline: Option<Timestamp>,
     /// Since when a question of it is held; its clocks stand still.
     pub held_since: Option<Timestamp>,
+    /// Whether its sandbox may be frozen.
+    pub frozen: Frozen,
 }
 
 /// What happens to an attempt.
@@ -115,6 +131,10 @@ pub enum Event {
     Hold,
     /// The held question was answered.
     Release,
+    /// The sandbox is about to be frozen.
+    Freeze,
+    /// The sandbox that it was claimed for goes on, under its lease.
+    Thawed,
     /// The work is to be pushed.
     OpenPublish(Push),
     /// It is known what became of the push.
@@ -147,6 +167,8 @@ pub enum Denial {
         /// The committed end of the lease.
         lease_end: Timestamp,
     },
+    /// The sandbox may be frozen, so that the end of the lease proves nothing.
+    MayBeFrozen,
     /// Another push of this attempt was recorded.
     OtherPush,
 }
@@ -170,6 +192,7 @@ impl Attempt {
             started_at: None,
             deadline: None,
             held_since: None,
+            frozen: Frozen::No,
         }
     }
 
@@ -217,6 +240,15 @@ impl Attempt {
             (Claimed | Running | Publishing { .. }, Event::End(outcome)) => {
                 Accept(Self { phase: Ending(outcome), held_since: None, ..*self })
             }
+            (Running | Publishing { .. } | Ending(_), Event::Freeze) => match self.frozen {
+                Frozen::No | Frozen::Before => Accept(Self { frozen: Frozen::Now, ..*self }),
+                Frozen::Now => Ignore,
+            },
+            (Running | Publishing { .. } | Ending(_), Event::Thawed) => match self.frozen {
+                Frozen::Before => Accept(Self { frozen: Frozen::No, ..*self }),
+                // Told late: it was frozen again since.
+                Frozen::No | Frozen::Now => Ignore,
+            },
             (Ending(outcome), Event::Proven(proof)) => self.prove(outcome, proof, now),
             (Publishing { .. } | Ending(_) | Ended(..), Event::Settled(outcome)) => {
                 self.settle(outcome)
@@ -229,12 +261,15 @@ impl Attempt {
                 Claimed,
                 Event::Hold
                 | Event::Release
+                | Event::Freeze
+                | Event::Thawed
                 | Event::OpenPublish(_)
                 | Event::Settled(_)
                 | Event::Proven(_),
             )
             | (Running, Event::Settled(_) | Event::Proven(_))
             | (Publishing { .. }, Event::Hold | Event::Release | Event::Proven(_))
+            | (Ended(..), Event::Freeze | Event::Thawed)
             | (
                 Ending(_) | Ended(..),
                 Event::Prepared
@@ -295,6 +330,7 @@ impl Attempt {
             Proof::LeaseExpired if now < self.lease_end && !planted::is(Bug::LeaseProofEarly) => {
                 Deny(Denial::LeaseStillHeld { lease_end: self.lease_end })
             }
+            Proof::LeaseExpired if self.frozen != Frozen::No => Deny(Denial::MayBeFrozen),
             Proof::LeaseExpired | Proof::Observed | Proof::NotOurs => {
                 Accept(Self { phase: Phase::Ended(outcome, proof), ..*self })
             }
@@ -426,6 +462,41 @@ mod tests {
         };
         assert_eq!(proven(599_999).denied(), Some(Denial::LeaseStillHeld { lease_end: at(600) }));
         assert!(proven(600_000).accepted().is_some());
+    }
+
+    #[test]
+    fn what_may_be_frozen_is_not_proven_by_its_lease() {
+        let proven = |frozen: Frozen, events: &[Event]| {
+            let limits = Limits::default();
+            let mut attempt = Attempt { frozen, ..claimed() };
+            for event in events.iter().chain(&[Event::End(Outcome::Cancelled)]) {
+                attempt = attempt.step(*event, at(1), &limits).accepted().unwrap_or(attempt);
+            }
+            let observed = attempt.step(Event::Proven(Proof::Observed), at(2), &limits);
+            assert!(observed.accepted().is_some(), "who sees it gone may say so: {attempt:?}");
+            attempt.step(Event::Proven(Proof::LeaseExpired), at(601), &limits)
+        };
+        let (start, freeze, thawed) = (Event::Start, Event::Freeze, Event::Thawed);
+        let frozen = Some(Denial::MayBeFrozen);
+        assert_eq!(proven(Frozen::No, &[start, freeze]).denied(), frozen);
+        assert_eq!(proven(Frozen::Before, &[]).denied(), frozen);
+        assert_eq!(proven(Frozen::Before, &[start]).denied(), frozen, "it may not go on yet");
+        assert!(proven(Frozen::Before, &[start, thawed]).accepted().is_some());
+        let late = &[start, thawed, freeze, thawed];
+        assert_eq!(proven(Frozen::Before, late).denied(), frozen, "told late");
+        let (over, taken) =
+            play(&[(1, start), (2, freeze), (3, freeze), (4, Event::OpenPublish(PUSH))]);
+        assert_eq!(taken, ["accept", "accept", "ignore", "accept"]);
+        assert_eq!(over.frozen, Frozen::Now);
+        let (_, taken) = play(&[
+            (1, freeze),
+            (2, thawed),
+            (3, Event::End(Outcome::Lost)),
+            (4, Event::Proven(Proof::Observed)),
+            (5, freeze),
+            (6, thawed),
+        ]);
+        assert_eq!(taken, ["deny", "deny", "accept", "accept", "deny", "deny"]);
     }
 
     #[test]

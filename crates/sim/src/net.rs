@@ -278,6 +278,14 @@ impl Port for SimPort {
         self.call(move |control| async move { control.preparing(who).await }).await
     }
 
+    async fn freezing(&self, who: Who) -> Result<(), PortError> {
+        self.call(move |control| async move { control.freezing(who).await }).await
+    }
+
+    async fn thawed(&self, who: Who) -> Result<(), PortError> {
+        self.call(move |control| async move { control.thawed(who).await }).await
+    }
+
     async fn start(&self, who: Who, start: Start) -> Result<(), PortError> {
         self.call(move |control| {
             let start = start.clone();

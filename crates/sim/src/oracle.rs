@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 use belay_api::port::Who;
 use belay_control::Control;
-use belay_kernel::attempt::{Phase, Proof};
+use belay_kernel::attempt::Phase;
 use belay_kernel::publish::{CommitId, Publish, Push};
 use belay_kernel::status::Group;
 use belay_kernel::task::{Blocked, Reason, State, Verb};
@@ -426,12 +426,7 @@ impl Oracle {
             let of =
                 |row: &&AttemptRow| (row.task, row.attempt.number) == (alive.task, alive.attempt);
             let row = rows.iter().find(of);
-            // What was frozen before anybody was told outlasts its lease, where it is not reached.
-            let by_lease = |row: &&AttemptRow| {
-                matches!(row.attempt.phase, Phase::Ended(_, Proof::LeaseExpired))
-            };
-            let is_unseen = alive.frozen && row.as_ref().is_some_and(by_lease);
-            if self.ledger().stopped.contains_key(&alive.task) && !is_unseen {
+            if self.ledger().stopped.contains_key(&alive.task) {
                 self.sim.violate(3, format!("a process of {name} lives after its stop"));
             }
             match row {

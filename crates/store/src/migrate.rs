@@ -71,6 +71,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 8,
+        name: "frozen",
+        common: include_str!("schema/0008_frozen.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// The number of the last migration that this program knows.

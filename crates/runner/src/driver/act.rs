@@ -268,7 +268,8 @@ async fn thaw<C: Port, P: Provider, W: Workspace>(
     }
     may_start(attempt, agent, decided).await?;
     match provider.resume(&attempt.fence, ticket.until().await).await {
-        Ok(()) | Err(Error::Refused(Refusal::Ended { .. })) => Ok(()),
+        Ok(()) => attempt.say(|| attempt.shared.port.thawed(attempt.assignment.who)).await,
+        Err(Error::Refused(Refusal::Ended { .. })) => Ok(()),
         Err(error) => Err(Halt::sandbox(&error)),
     }
 }

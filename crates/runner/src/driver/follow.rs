@@ -288,7 +288,7 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
             hand(&self.items, item).await?;
         }
         let left = self.write_stdin().await;
-        let quiet = self.end_when_quiet().await;
+        let quiet = self.end_when_quiet().await?;
         Ok(left.min(quiet))
     }
 
@@ -331,24 +331,26 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
 
     /// Ends an agent that said how its turn ended and stays, once it is quiet; says how long it may
     /// still be.
-    async fn end_when_quiet(&mut self) -> Span {
-        let Some(talk) = &mut self.talk else { return LOOK };
-        let Turn::Ended(end) = self.reading.reader.turn() else { return LOOK };
+    async fn end_when_quiet(&mut self) -> Result<Span, Halt> {
+        let Some(talk) = &mut self.talk else { return Ok(LOOK) };
+        let Turn::Ended(end) = self.reading.reader.turn() else { return Ok(LOOK) };
         if talk.stopped || self.frozen {
-            return LOOK;
+            return Ok(LOOK);
         }
         let limits = &self.attempt.assignment.limits;
         let allowed = duration(limits.quiet_exit);
         let left = allowed.saturating_sub(talk.quiet_since.elapsed());
         if !left.is_zero() {
             let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            return LOOK.min(Span::from_millis(ms.max(1)));
+            return Ok(LOOK.min(Span::from_millis(ms.max(1))));
         }
         if talk.stays && *end == TurnEnd::Succeeded {
-            match self.provider.pause(&self.attempt.fence).await {
+            let attempt = self.attempt;
+            attempt.say(|| attempt.shared.port.freezing(attempt.assignment.who)).await?;
+            match self.provider.pause(&attempt.fence).await {
                 Ok(()) => {
                     self.frozen = true;
-                    return LOOK;
+                    return Ok(LOOK);
                 }
                 Err(error) => {
                     let who = self.attempt.assignment.who;
@@ -363,7 +365,7 @@ impl<C: Port, P: Provider, W: Workspace> Follow<'_, '_, C, P, W> {
                 tracing::warn!(who = ?self.attempt.assignment.who, error = chain(&error), "stop");
             }
         }
-        LOOK
+        Ok(LOOK)
     }
 }
 

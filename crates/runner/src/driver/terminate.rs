@@ -119,6 +119,13 @@ async fn freeze<C: Port, P: Provider, W: Workspace>(
     if !can_stay(attempt, provider).await {
         return (Went::Impossible, Found::Nothing);
     }
+    match attempt.shared.port.freezing(attempt.assignment.who).await {
+        Ok(()) => {}
+        Err(error @ PortError::Unavailable(_)) => return failed(attempt, Step::Freeze, &error),
+        Err(PortError::Fenced | PortError::Gone | PortError::Refused(_)) => {
+            return (Went::Impossible, Found::Nothing);
+        }
+    }
     match provider.pause(&attempt.fence).await {
         Ok(()) => (Went::Done, Found::Nothing),
         Err(Error::Refused(_)) => (Went::Impossible, Found::Nothing),

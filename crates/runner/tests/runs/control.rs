@@ -286,6 +286,14 @@ impl Port for Control {
         self.current("preparing", who, |_| Ok(()))
     }
 
+    async fn freezing(&self, _: Who) -> Result<(), PortError> {
+        self.call("freezing", |_| Ok(()))
+    }
+
+    async fn thawed(&self, _: Who) -> Result<(), PortError> {
+        self.call("thawed", |_| Ok(()))
+    }
+
     async fn start(&self, who: Who, _: Start) -> Result<(), PortError> {
         self.current("start", who, |row| {
             if row.assignment.phase == Phase::Claimed {

@@ -129,6 +129,7 @@ impl Field for Attempt {
         for name in times.into_iter().chain(["deadline", "held_since"]) {
             column(name, Kind::Int, out);
         }
+        column("frozen", Kind::Text(SHORT), out);
     }
 
     fn put(&self, out: &mut Vec<Cell>) {
@@ -142,6 +143,7 @@ impl Field for Attempt {
         self.started_at.put(out);
         self.deadline.put(out);
         self.held_since.put(out);
+        self.frozen.put(out);
     }
 
     fn get(cells: &mut Cells<'_>) -> Result<Self, Unreadable> {
@@ -156,6 +158,7 @@ impl Field for Attempt {
             started_at: Field::get(cells)?,
             deadline: Field::get(cells)?,
             held_since: Field::get(cells)?,
+            frozen: Field::get(cells)?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The kernel's enums without data, by the names they have in the tables.
 
 use belay_kernel::Clock;
-use belay_kernel::attempt::{Outcome, Proof};
+use belay_kernel::attempt::{Frozen, Outcome, Proof};
 use belay_kernel::diagnostic::RunEnd;
 use belay_kernel::sandbox::{Fall, Quiet};
 use belay_kernel::session::{Attempt, PauseReason, StopReason, Tree};
@@ -29,6 +29,7 @@ codes! {
         Succeeded "succeeded", Question "question", Failed "failed", TimedOut "timed_out",
         Cancelled "cancelled", BudgetExceeded "budget_exceeded", Lost "lost",
     }
+    Frozen { No "no", Before "before", Now "now" }
     Proof { Observed "observed", LeaseExpired "lease_expired", NotOurs "not_ours" }
     Storage { Outlives "outlives", DiesWithProcesses "dies_with_processes" }
     Step {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use belay_kernel::attempt::{Outcome, Phase};
+use belay_kernel::attempt::{Frozen, Outcome, Phase};
 use belay_kernel::publish::{CommitId, Publish, Push};
 use belay_kernel::task::{Blocked, Failure, Plan, Reason, State, Verb};
 use belay_kernel::termination::{Storage, Termination};
@@ -81,6 +81,7 @@ pub(crate) async fn rows_come_back_as_they_were<S: Store>(store: Arc<S>) {
     full.attempt.publish = Publish::NotPushed(push);
     full.attempt.epoch = Epoch(9);
     full.attempt.held_since = Some(at(3));
+    full.attempt.frozen = Frozen::Before;
     full.usage = Usage { cost: Some(Money::from_micros(5)), output_tokens: 8, ..Usage::default() };
     full.termination = Some(Termination::begin(Storage::DiesWithProcesses));
     full.cause = Some(Cause::Inactivity);
