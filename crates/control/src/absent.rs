@@ -6,10 +6,11 @@
 //! old machine is deleted for that: its tree is there, should it come back.
 
 use belay_api::port::{Duty, Found, Stepped};
-use belay_kernel::RunnerId;
 use belay_kernel::attempt::Phase;
 use belay_kernel::receipt::{TranscriptSeal, UNKNOWN_END};
 use belay_kernel::termination::{Step, Went};
+use belay_kernel::{RunnerId, Timestamp};
+use belay_store::rows::AttemptRow;
 use belay_store::{Commit, Holder, LeaseKind, NewEvent, Store, Stored};
 use serde_json::json;
 
@@ -51,17 +52,21 @@ impl<S: Store> Control<S> {
     /// waited for.
     async fn is_abandoned(&self, look: &Look) -> Outcome<bool> {
         let Some(Stored { row, .. }) = &look.attempt else { return Ok(false) };
-        let Some(runner) = row.runner else { return Ok(false) };
-        if !matches!(row.attempt.phase, Phase::Ended(..)) {
-            return Ok(false);
-        }
+        let proven = matches!(row.attempt.phase, Phase::Ended(..)) && row.runner.is_some();
+        Ok(proven && look.now > self.given_up_at(row, look).await?)
+    }
+
+    /// When what only the attempt's runner has is given up, if nothing is heard of it until then.
+    pub(crate) async fn given_up_at(&self, row: &AttemptRow, look: &Look) -> Outcome<Timestamp> {
         let patience = look.policy.limits.tree_affinity;
         let leases = self.store().leases(LeaseKind::Runner).await?;
-        let seen = leases.iter().find(|lease| lease.holder == Holder::Runner(runner));
+        let seen = row
+            .runner
+            .and_then(|runner| leases.iter().find(|lease| lease.holder == Holder::Runner(runner)));
         let seen = seen.map_or(row.attempt.claimed_at, |lease| lease.until);
         let since =
             seen.max(row.ending_at.unwrap_or(row.attempt.claimed_at)).max(self.up_since(look.now));
-        Ok(look.now > since.after(patience))
+        Ok(since.after(patience))
     }
 
     /// Gets an attempt past what only its runner could have done, if that is not there any more.
@@ -84,7 +89,7 @@ impl<S: Store> Control<S> {
                 _ => Found::Nothing,
             };
             let stepped = Stepped { step: saga.step, went: Went::Impossible, found };
-            if saga.step == Step::SaveTranscript {
+            if matches!(saga.step, Step::SaveTranscript | Step::Kill) {
                 self.keep_found(who(&row), &mut look, &stepped, &mut row).await?;
             }
             row.termination = Some(saga.after(stepped.went));

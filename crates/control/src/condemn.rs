@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belay_kernel::attempt::{Denial, Event as AttemptEvent, Phase, Proof};
+use belay_kernel::attempt::{Event as AttemptEvent, Frozen, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
@@ -201,10 +201,18 @@ impl<S: Store> Control<S> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
         let event = AttemptEvent::Proven(Proof::LeaseExpired);
         let limits = &look.policy.limits;
-        let attempt = match stored.row.attempt.step(event, look.now, limits) {
-            Disposition::Accept(attempt) => attempt,
+        let mut attempt = stored.row.attempt;
+        if attempt.frozen != Frozen::No {
             // Only its runner can end it, and is told to.
-            Disposition::Deny(Denial::MayBeFrozen) => return self.rearm(look, None).await,
+            let given_up = self.given_up_at(&stored.row, look).await?;
+            if look.now <= given_up {
+                return self.rearm(look, Some(given_up.after(Span::from_millis(1)))).await;
+            }
+            let lost = attempt.step(AttemptEvent::GivenUp, look.now, limits);
+            attempt = lost.accepted().unwrap_or(attempt);
+        }
+        let attempt = match attempt.step(event, look.now, limits) {
+            Disposition::Accept(attempt) => attempt,
             Disposition::Ignore | Disposition::Deny(_) => {
                 return self.rearm(look, Some(self.lease_end(look, &stored.row))).await;
             }
@@ -252,7 +260,10 @@ impl<S: Store> Control<S> {
             self.store().rearm(key, stored.revision, None).await?;
             return Ok(Put::Done);
         };
-        let verdict = judge(&evidence.0, limits, look.now);
+        let mut evidence = evidence.0.clone();
+        let length = self.lease_length(look, &attempt.row);
+        evidence.renewed(attempt.row.attempt.lease_end.before(length).min(look.now));
+        let verdict = judge(&evidence, limits, look.now);
         self.inner.gauges.judged(verdict.ruling.name());
         let soon = || look.now.after(self.passed_on(1));
         let again =

@@ -6,7 +6,7 @@ use belay_kernel::budget::{Budget, Standing};
 use belay_kernel::deadline::{Pace, Stream};
 use belay_kernel::graph;
 use belay_kernel::planted::{self, Bug};
-use belay_kernel::task::{Children, Policy, QueueFacts};
+use belay_kernel::task::{Children, Policy, QueueFacts, State};
 use belay_kernel::{AttemptNumber, TaskId, Timestamp};
 use belay_store::rows::{
     AccountRow, AttemptRow, DependencyRow, LedgerRow, RoleRow, SandboxRow, SessionRow, SpecRow,
@@ -56,6 +56,11 @@ impl Others {
     pub(crate) fn children(&self) -> Children {
         let counted = self.rows.iter().filter(|row| !row.row.disregarded);
         graph::children(counted.map(|row| (row.row.task.id, &row.row.task.state)))
+    }
+
+    /// The state of one of them, if it is there.
+    pub(crate) fn state(&self, id: TaskId) -> Option<State> {
+        self.rows.iter().find(|row| row.row.task.id == id).map(|row| row.row.task.state)
     }
 
     /// One of them that rests without having completed.

@@ -43,6 +43,15 @@ pub(crate) enum Performed {
     Elsewhere,
 }
 
+/// Whom what happens to a task depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kin {
+    /// Its subtasks.
+    Below,
+    /// What it waits for.
+    Before,
+}
+
 impl<S: Store> Control<S> {
     /// Performs effects as they come, for ever.
     pub(crate) async fn perform_forever(&self) {
@@ -148,8 +157,8 @@ impl<S: Store> Control<S> {
             }
             "announce_rest" | "announce_requeue" => self.announce(&look).await,
             "subtask_removed" => {
-                let event = |_: &Look, left: &Others| Event::SubtaskRested(left.children());
-                self.nudge(task, false, event).await.map(|()| Performed::Done)
+                let event = |left: &Others| Some(Event::SubtaskRested(left.children()));
+                self.nudge(task, Kin::Below, event).await.map(|()| Performed::Done)
             }
             "dependency_removed" => self.recount(task).await.map(|()| Performed::Done),
             "budget_used_up" => self.end_tree(task).await,
@@ -218,7 +227,8 @@ impl<S: Store> Control<S> {
             if disregard.is_some_and(|before| below.row.created_at >= before) {
                 continue;
             }
-            self.nudge(below.row.task.id, disregard.is_some(), |_, _| Event::Cancel).await?;
+            let cancel = |_: &Others| Some(Event::Cancel);
+            self.nudge_so(below.row.task.id, Kin::Below, disregard.is_some(), cancel).await?;
         }
         Ok(Performed::Done)
     }
@@ -227,50 +237,58 @@ impl<S: Store> Control<S> {
     async fn end_tree(&self, root: TaskId) -> Outcome<Performed> {
         let tree = self.all(Query::<TaskRow>::first(MAX_BATCH).root(&[root])).await?;
         for row in tree {
-            self.nudge(row.row.task.id, false, |_, _| Event::BudgetUsedUp).await?;
+            self.nudge(row.row.task.id, Kin::Below, |_| Some(Event::BudgetUsedUp)).await?;
         }
         Ok(Performed::Done)
     }
 
     /// Tells parent, dependants and session of a task that came to rest or is on its way again.
+    /// What it is by then counts, and not what it was when the effect was made.
     async fn announce(&self, look: &Look) -> Outcome<Performed> {
-        let (id, state) = (look.task.row.task.id, look.task.row.task.state);
-        let resting = state.group().is_at_rest();
+        let id = look.task.row.task.id;
         if let Some(parent) = look.task.row.task.parent {
-            let event = |_: &Look, subtasks: &Others| match resting {
-                true => Event::SubtaskRested(subtasks.children()),
-                false => Event::SubtaskRequeued { by: id },
+            let event = |subtasks: &Others| match subtasks.state(id)?.group().is_at_rest() {
+                true => Some(Event::SubtaskRested(subtasks.children())),
+                false => Some(Event::SubtaskRequeued { by: id }),
             };
-            self.nudge(parent, false, event).await?;
+            self.nudge(parent, Kin::Below, event).await?;
         }
         for dependant in self.dependants(id).await?.rows {
             let waiting = dependant.row.task.id;
             self.recount(waiting).await?;
-            let others = self.dependencies(waiting).await?;
-            match DependencyState::of(&state) {
-                DependencyState::Met => {}
-                DependencyState::Failed => {
-                    self.nudge(waiting, false, |_, _| Event::DependencyRested { by: id }).await?;
-                }
+            let event = |others: &Others| match DependencyState::of(&others.state(id)?) {
+                DependencyState::Met => None,
+                DependencyState::Failed => Some(Event::DependencyRested { by: id }),
                 DependencyState::Waiting => {
-                    let still = others.failed();
-                    let event = |_: &Look, _: &Others| Event::DependencyRequeued { by: id, still };
-                    self.nudge(waiting, false, event).await?;
+                    Some(Event::DependencyRequeued { by: id, still: others.failed() })
                 }
-            }
+            };
+            self.nudge(waiting, Kin::Before, event).await?;
         }
-        if resting {
+        if look.task.row.task.state.group().is_at_rest() {
             self.rest_session(look).await?;
         }
         Ok(Performed::Done)
     }
 
-    /// Lets something happen to a task, if it means anything to it.
+    /// Lets something happen to a task, if it means anything to it: what that is depends on its kin
+    /// as they are when it is committed.
     async fn nudge(
         &self,
         id: TaskId,
+        kin: Kin,
+        event: impl Fn(&Others) -> Option<Event>,
+    ) -> Outcome<()> {
+        self.nudge_so(id, kin, false, event).await
+    }
+
+    /// The same; with `disregard` its parent does not wait for it any more.
+    async fn nudge_so(
+        &self,
+        id: TaskId,
+        kin: Kin,
         disregard: bool,
-        event: impl Fn(&Look, &Others) -> Event,
+        event: impl Fn(&Others) -> Option<Event>,
     ) -> Outcome<()> {
         for _ in 0..TRIES {
             let mut look = match self.look(id).await {
@@ -278,8 +296,11 @@ impl<S: Store> Control<S> {
                 Err(Refused::Problem(_)) => return Ok(()),
                 Err(refused) => return Err(refused),
             };
-            let subtasks = self.subtasks(id).await?;
-            let event = event(&look, &subtasks);
+            let others = match kin {
+                Kin::Below => self.subtasks(id).await?,
+                Kin::Before => self.dependencies(id).await?,
+            };
+            let Some(event) = event(&others) else { return Ok(()) };
             let marked = disregard
                 && !look.task.row.disregarded
                 && look.task.row.task.state != State::Completed;
@@ -293,7 +314,7 @@ impl<S: Store> Control<S> {
                 }
                 Disposition::Ignore | Disposition::Deny(_) => return Ok(()),
             };
-            if self.try_put(draft.with(|commit| subtasks.read(commit))).await? == Put::Done {
+            if self.try_put(draft.with(|commit| others.read(commit))).await? == Put::Done {
                 return Ok(());
             }
         }

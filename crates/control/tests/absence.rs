@@ -6,12 +6,13 @@ mod support;
 use std::time::Duration;
 
 use belay_api::port::{Assignment, Beat, Duty, Ending, Found, Left, Port, Pulse, Stepped};
-use belay_api::{NewTask, Stopping};
+use belay_api::{NewTask, Resume, Stopping};
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Went};
 use belay_kernel::{Cause, HeartbeatStatus, RunnerId, Span, TaskId};
 use belay_store::memory::Fault;
+use belay_store::{Holder, Store};
 use support::{RUNNER as HERE, World, commit, task, test};
 
 const THERE: RunnerId = RunnerId::from_bits(8);
@@ -204,6 +205,47 @@ fn what_a_lost_machine_has_is_given_up_and_its_task_goes_on_elsewhere() {
         let given_up = events.events.iter().find(|event| event.kind == "attempt.abandoned");
         let missing = given_up.map(|event| event.body["missing"][0].to_string());
         assert_eq!(missing.as_deref(), Some("\"4-9223372036854775807\""));
+    });
+}
+
+#[test]
+fn what_a_lost_machine_has_frozen_is_given_up_too() {
+    test(async {
+        let world = world().await;
+        let id = world.make(NewTask { keep_alive: true, ..task("Mend it") }).await;
+        let run = world.start_as(false).await;
+        world.print(run.who, 0, "abc\n").await;
+        world.control.freezing(run.who).await.unwrap();
+        world.control.end(run.who, Ending::Succeeded(Left::default())).await.unwrap();
+        for step in [Step::Freeze, Step::SaveTranscript, Step::SaveTree] {
+            let stepped = Stepped { step, went: Went::Done, found: Found::Nothing };
+            world.control.stepped(run.who, stepped).await.unwrap();
+        }
+        assert_eq!(world.state(id).await, "READY succeeded");
+        world.pass_there(Span::from_mins(1)).await;
+        let stopping = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        assert!(matches!(stopping, Stopping::Stopping { .. }), "it is frozen: {stopping:?}");
+        world.control.resume("ada", id, Resume::default()).await.unwrap();
+        assert!(world.claim_by(THERE).await.is_none(), "its session is not free");
+        world.pass_there(Span::from_mins(12)).await;
+        assert!(world.claim_by(THERE).await.is_some(), "the machine is taken for lost");
+    });
+}
+
+#[test]
+fn a_beat_whose_words_are_lost_is_a_sign_of_life() {
+    test(async {
+        let world = world().await;
+        let (id, run) = world.run().await;
+        for _ in 0..6 {
+            let holder = Holder::Attempt(run.who.task, run.who.attempt);
+            let now = world.store.now().await.unwrap();
+            let until = now.after(Span::from_secs(60));
+            let beat = belay_store::Beat { holder, fence: run.who.epoch.to_string(), until };
+            world.store.beat(vec![beat], now).await.unwrap();
+            world.pass_there(Span::from_secs(20)).await;
+        }
+        assert_eq!(world.state(id).await, "RUNNING started", "its runner beats");
     });
 }
 

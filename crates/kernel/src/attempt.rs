@@ -135,6 +135,8 @@ pub enum Event {
     Freeze,
     /// The sandbox that it was claimed for goes on, under its lease.
     Thawed,
+    /// Its machine is taken for lost: nobody will see again what is frozen on it.
+    GivenUp,
     /// The work is to be pushed.
     OpenPublish(Push),
     /// It is known what became of the push.
@@ -249,9 +251,13 @@ impl Attempt {
                 // Told late: it was frozen again since.
                 Frozen::No | Frozen::Now => Ignore,
             },
+            (Ending(_), Event::GivenUp) => Accept(Self { frozen: Frozen::No, ..*self }),
             (Ending(outcome), Event::Proven(proof)) => self.prove(outcome, proof, now),
             (Publishing { .. } | Ending(_) | Ended(..), Event::Settled(outcome)) => {
                 self.settle(outcome)
+            }
+            (Claimed | Running | Publishing { .. }, Event::GivenUp) => {
+                Deny(Denial::Phase(self.phase))
             }
             // Said again, because the answer was lost.
             (Running | Publishing { .. }, Event::Start | Event::Prepared)
@@ -269,7 +275,7 @@ impl Attempt {
             )
             | (Running, Event::Settled(_) | Event::Proven(_))
             | (Publishing { .. }, Event::Hold | Event::Release | Event::Proven(_))
-            | (Ended(..), Event::Freeze | Event::Thawed)
+            | (Ended(..), Event::Freeze | Event::Thawed | Event::GivenUp)
             | (
                 Ending(_) | Ended(..),
                 Event::Prepared
@@ -484,6 +490,10 @@ mod tests {
         assert!(proven(Frozen::Before, &[start, thawed]).accepted().is_some());
         let late = &[start, thawed, freeze, thawed];
         assert_eq!(proven(Frozen::Before, late).denied(), frozen, "told late");
+        let ending =
+            Attempt { frozen: Frozen::Now, phase: Phase::Ending(Outcome::Lost), ..claimed() };
+        let given_up = ending.step(Event::GivenUp, at(700), &Limits::default()).accepted().unwrap();
+        assert_eq!(given_up.frozen, Frozen::No);
         let (over, taken) =
             play(&[(1, start), (2, freeze), (3, freeze), (4, Event::OpenPublish(PUSH))]);
         assert_eq!(taken, ["accept", "accept", "ignore", "accept"]);

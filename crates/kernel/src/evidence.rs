@@ -143,6 +143,14 @@ impl Evidence {
         self.status = Some(status);
     }
 
+    /// A beat of an agent that lives renewed its lease then. What else it said may be lost: the two
+    /// are not written together.
+    pub fn renewed(&mut self, at: Timestamp) {
+        if let Some(life) = &mut self.life {
+            life.last = life.last.max(at);
+        }
+    }
+
     /// A tool call was opened, which is work.
     pub fn tool_opened(&mut self, key: ToolKey, now: Timestamp) {
         self.seen(&EventKind::ToolUse, now);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use belay_api::port::{Beaten, Duty, Ending, Fate, Found, Left, Port, PortError, Present, Stepped};
 use belay_api::{NewTask, Resume, Stopping};
+use belay_kernel::attempt::{Phase, Proof};
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{SandboxId, Span};
@@ -62,8 +63,8 @@ fn a_stop_is_not_acknowledged_while_an_earlier_attempt_may_live() {
 #[test]
 fn a_lease_that_ends_proves_nothing_of_what_may_be_frozen() {
     test(async {
-        for (freezes, state) in [(false, "stopped"), (true, "stopping")] {
-            let world = World::new().await;
+        for freezes in [false, true] {
+            let world = World::remote().await;
             let id = world.make(NewTask { keep_alive: true, ..task("Mend it") }).await;
             let run = world.start().await;
             world.print(run.who, 0, "x\n").await;
@@ -71,20 +72,27 @@ fn a_lease_that_ends_proves_nothing_of_what_may_be_frozen() {
                 world.control.freezing(run.who).await.unwrap();
             }
             world.control.stop("ada", id, Duration::ZERO).await.unwrap();
-            world.pass(Span::from_mins(120)).await; // nothing is heard of the runner
-            let told = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
-            let is = match told {
-                Stopping::Stopped { .. } => "stopped",
-                Stopping::Stopping { .. } => "stopping",
-            };
-            assert_eq!(is, state);
-            if freezes {
-                world.terminate(run.who).await;
-            }
-            let gone = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
-            assert!(matches!(gone, Stopping::Stopped { .. }), "{gone:?}");
+            world.pass(Span::from_mins(8)).await; // nothing is heard of the runner
+            let proven = |phase: Phase| matches!(phase, Phase::Ended(_, Proof::LeaseExpired));
+            assert_eq!(proven(world.phase(run.who).await), !freezes);
+            world.pass(Span::from_mins(8)).await; // its machine is taken for lost
+            assert!(proven(world.phase(run.who).await));
             assert!(world.control.freezing(run.who).await.is_err(), "it is over");
         }
+    });
+}
+
+#[test]
+fn what_may_be_frozen_is_over_when_it_is_seen_to_be_gone() {
+    test(async {
+        let world = World::remote().await;
+        let id = world.make(NewTask { keep_alive: true, ..task("Mend it") }).await;
+        let run = world.start().await;
+        world.control.freezing(run.who).await.unwrap();
+        world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        world.terminate(run.who).await;
+        let stopped = world.control.stop("ada", id, Duration::ZERO).await.unwrap();
+        assert!(matches!(stopped, Stopping::Stopped { .. }), "{stopped:?}");
     });
 }
 

@@ -10,11 +10,13 @@ use std::time::Duration;
 use belay_api::port::{Assignment, ClaimRequest, Found, Hello, Port, Report, Start, Stepped, Who};
 use belay_api::{Chance, NewTask};
 use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_kernel::attempt::Phase;
 use belay_kernel::publish::CommitId;
 use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_kernel::{InstallationId, RunnerId, Span, TaskId, Timestamp};
-use belay_store::Memory;
 use belay_store::blob::{BlobLimits, Blobs};
+use belay_store::rows::AttemptRow;
+use belay_store::{Memory, Store};
 
 /// The runner that claims where a test names no other.
 pub(crate) const RUNNER: RunnerId = RunnerId::from_bits(7);
@@ -176,6 +178,12 @@ impl World {
             saga = self.control.stepped(who, stepped).await.unwrap();
         }
         self.tend().await;
+    }
+
+    /// Where an attempt is in its life.
+    pub(crate) async fn phase(&self, who: Who) -> Phase {
+        let rows = self.store.load::<AttemptRow>(&[(who.task, who.attempt)]).await.unwrap();
+        rows[0].as_ref().unwrap().row.attempt.phase
     }
 
     /// The state of a task, with its reason.

@@ -378,7 +378,13 @@ impl Oracle {
         let Some(number) = self.machines().iter().position(has_it) else { return };
         let tip = self.machines()[number].remote.tip(number, row.session);
         let Some((tip, edits)) = tip else { return };
-        if edits > 0 && row.kept_commit != Some(tip) {
+        // One that ended before it could touch the tree keeps nothing; somebody before it did.
+        let kept_before = |other: &AttemptRow| {
+            let is_before = other.attempt.epoch < row.attempt.epoch && row.kept_commit.is_none();
+            is_before && (other.session, other.kept_commit) == (row.session, Some(tip))
+        };
+        let is_kept = row.kept_commit == Some(tip) || self.attempts().iter().any(kept_before);
+        if edits > 0 && !is_kept {
             let kept = row.kept_commit.map_or("nothing".to_owned(), short);
             self.sim.violate(10, format!("of {} {kept} is kept, not {}", name(row), short(tip)));
         }
