@@ -4,11 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use belay_api::port::{Ending, Found, Left, Port, Stepped, Who};
+use belay_api::port::{Ending, Left, Port, Who};
 use belay_api::{Ask, Code, Continue, NewTask};
 use belay_kernel::Cause;
 use belay_kernel::task::Review;
-use belay_kernel::termination::{Step, Storage, Termination, Went};
 use belay_store::blob::{BlobKey, BlobKind};
 use support::{World, kept, test};
 
@@ -19,19 +18,7 @@ fn task() -> NewTask {
 /// The attempt ends so and is brought to its end; nobody is told of it yet.
 async fn end(world: &World, who: Who, ending: Ending) {
     world.control.end(who, ending).await.unwrap();
-    let mut saga = Termination::begin(Storage::Outlives);
-    while saga.step != Step::Done {
-        let found = match saga.step {
-            Step::SaveTree => Found::Tree {
-                reference: "refs/belay/kept/x/1".into(),
-                commit: kept(who),
-                diff: b"--- a\n+++ b\n".to_vec(),
-            },
-            _ => Found::Nothing,
-        };
-        let stepped = Stepped { step: saga.step, went: Went::Done, found };
-        saga = world.control.stepped(who, stepped).await.unwrap();
-    }
+    world.step_through(who).await;
 }
 
 fn succeeded() -> Ending {

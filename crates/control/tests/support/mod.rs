@@ -163,6 +163,12 @@ impl World {
 
     /// The runner ends an attempt: its processes are gone, and its tree is kept.
     pub(crate) async fn terminate(&self, who: Who) {
+        self.step_through(who).await;
+        self.tend().await;
+    }
+
+    /// The same; what follows for others does not happen yet.
+    pub(crate) async fn step_through(&self, who: Who) {
         let mut saga = Termination::begin(Storage::Outlives);
         while saga.step != Step::Done {
             let found = match saga.step {
@@ -177,7 +183,6 @@ impl World {
             let stepped = Stepped { step: saga.step, went: Went::Done, found };
             saga = self.control.stepped(who, stepped).await.unwrap();
         }
-        self.tend().await;
     }
 
     /// Where an attempt is in its life.
