@@ -168,7 +168,7 @@ pub fn judge(measured: &Measured, limits: &Limits, caps: &Caps) -> Vec<Signal> {
 fn each(signals: &mut Vec<Signal>, measured: &Measured, limits: &Limits, caps: &Caps) {
     for sandbox in &measured.missing {
         let sentence = format!(
-            "sandbox {sandbox} is in the database, but its runner has not had it for {}",
+            "sandbox {sandbox} is in the database, but its runner does not have it; allowed for {}",
             limits.sandbox_missing
         );
         signals.push(signal(Kind::SandboxMissing, sandbox, sentence));
