@@ -260,7 +260,7 @@ impl<S: Store> Control<S> {
             self.store().rearm(key, stored.revision, None).await?;
             return Ok(Put::Done);
         };
-        let mut evidence = evidence.0.clone();
+        let mut evidence = evidence.0;
         let length = self.lease_length(look, &attempt.row);
         evidence.renewed(attempt.row.attempt.lease_end.before(length).min(look.now));
         let verdict = judge(&evidence, limits, look.now);
@@ -368,38 +368,11 @@ fn worked(look: &Look) -> Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use belay_api::Chance;
-    use belay_kernel::InstallationId;
-    use belay_store::Memory;
-    use belay_store::blob::{BlobLimits, Blobs};
-
     use super::*;
-    use crate::{MemoryVault, Parts, Settings};
-
-    #[derive(Debug)]
-    struct One;
-
-    impl Chance for One {
-        fn draw(&self) -> u128 {
-            1
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn that_we_were_down_is_not_taken_back_by_whoever_tells_late() {
-        let parts = Parts {
-            store: Memory::new(InstallationId::from_bits(1), 1),
-            blobs: Blobs::in_memory(BlobLimits::default()),
-            vault: Arc::new(MemoryVault::default()),
-            chance: Arc::new(One),
-            settings: Settings::default(),
-            embedded: None,
-            back_up: None,
-            courier: None,
-        };
-        let control = Control::open(parts).await.unwrap();
+        let control = crate::testing::control().await;
         let since = || Timestamp::from_millis(control.inner.up_since.load(Ordering::SeqCst));
         let after = |seconds| since().after(Span::from_secs(seconds));
         let (late, now) = (after(10), after(700));

@@ -45,6 +45,8 @@ mod speak;
 mod sweep;
 mod tell;
 mod terminate;
+#[cfg(test)]
+mod testing;
 mod token;
 pub mod trace;
 mod vault;

@@ -371,3 +371,59 @@ fn patience(tries: u32) -> Span {
     let doubled = 1u64.checked_shl(tries.saturating_sub(1)).unwrap_or(u64::MAX);
     REMIND.times(doubled).min(REMIND_AT_MOST)
 }
+
+#[cfg(test)]
+mod tests {
+    use belay_api::NewTask;
+    use belay_api::port::{Assignment, ClaimRequest, Ending, Hello, Left, Port, Start};
+    use belay_kernel::Cause;
+    use belay_store::Memory;
+
+    use super::*;
+
+    const RUNNER: RunnerId = RunnerId::from_bits(7);
+
+    async fn start(control: &Control<Memory>) -> Assignment {
+        let ask = ClaimRequest { runner: RUNNER, role: "default".into(), slots: 1 };
+        let run = control.claim(ask).await.unwrap().pop().unwrap();
+        let start = Start { token_hash: "h".into(), partial_output: true };
+        control.start(run.who, start).await.unwrap();
+        run
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_of_a_subtask_is_what_it_is_when_its_parent_hears_of_it() {
+        let control = crate::testing::control().await;
+        let hello = Hello {
+            runner: RUNNER,
+            name: "here".into(),
+            slots: 8,
+            roles: vec!["default".into()],
+            providers: vec!["process".into()],
+            version: "1".into(),
+        };
+        control.join(hello).await.unwrap();
+        let make = |parent| NewTask { prompt: "Mend it".into(), parent, ..NewTask::default() };
+        let parent = control.create("ada", make(None)).await.unwrap().summary.id;
+        let above = start(&control).await;
+        let child = control.create("ada", make(Some(parent))).await.unwrap().summary.id;
+        control.end(above.who, Ending::Succeeded(Left::default())).await.unwrap();
+        let below = start(&control).await;
+        let failed = Ending::Failed {
+            cause: Cause::Auth,
+            message: "no".into(),
+            resets_at: None,
+            conversation_lost: false,
+            left: Left::default(),
+        };
+        control.end(below.who, failed).await.unwrap();
+        control.perform_due().await.unwrap();
+        control.retry("ada", child).await.unwrap();
+        let tried_again = control.look(child).await.unwrap();
+        control.stop("ada", child, Duration::ZERO).await.unwrap();
+        control.perform_due().await.unwrap();
+        // Whoever has seen that it is tried again tells its parent only now.
+        control.announce(&tried_again).await.unwrap();
+        assert_eq!(control.show(parent).await.unwrap().summary.state, "FAILED");
+    }
+}

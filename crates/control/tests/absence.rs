@@ -239,7 +239,7 @@ fn a_beat_whose_words_are_lost_is_a_sign_of_life() {
         let (id, run) = world.run().await;
         for _ in 0..6 {
             let holder = Holder::Attempt(run.who.task, run.who.attempt);
-            let now = world.store.now().await.unwrap();
+            let now = world.now();
             let until = now.after(Span::from_secs(60));
             let beat = belay_store::Beat { holder, fence: run.who.epoch.to_string(), until };
             world.store.beat(vec![beat], now).await.unwrap();

@@ -52,6 +52,9 @@ const FOUND: &[(u64, &str)] = &[
     (7_000_017, "a task waits for another that was removed when it was made"),
     (7_000_037, "a follow-up begins without what a removed task has kept"),
     (7_000_055, "a task that failed for a removed one waits for it when it is tried again"),
+    (10_005_410, "a parent hears late that its subtask is tried again, which was stopped since"),
+    (10_006_031, "a beat renews a lease, and what it says of the agent is lost with the node"),
+    (10_009_680, "what a lost machine has frozen keeps its session from going on elsewhere"),
     (7_000_394, "the transcript of a frozen agent is read until it ends, which it does not"),
 ];
 

@@ -110,10 +110,15 @@ impl World {
         self.control.join(hello).await.unwrap()
     }
 
+    /// What the store's clock shows.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.now.get())
+    }
+
     /// The store's clock goes on, and time does not.
     pub(crate) fn set_ahead(&self, span: Span) {
         self.now.set(self.now.get() + i64::try_from(span.as_millis()).unwrap());
-        self.store.set_now(Timestamp::from_millis(self.now.get()));
+        self.store.set_now(self.now());
     }
 
     /// Lets time pass, and lets control look at what is due.
