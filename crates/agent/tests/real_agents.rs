@@ -298,7 +298,9 @@ fn asks_by_mcp(case: Case) {
     run.succeeded();
     let requests = place.server.requests();
     let call = requests.iter().find(|request| request.body["method"] == "tools/call");
-    let call = call.unwrap_or_else(|| panic!("the tool was called: {}", run.story()));
+    let asked = || -> Vec<_> { requests.iter().map(|r| (&r.path, &r.body["method"])).collect() };
+    let call =
+        call.unwrap_or_else(|| panic!("the tool was called: {:?}\n{}", asked(), run.story()));
     assert_eq!(call.authorization.as_deref(), Some("Bearer attempt-token-7f3a"));
     let tool = if case == Case::Gemini { "report_progress" } else { "ask_user" };
     assert_eq!(call.body["params"]["name"], tool);
