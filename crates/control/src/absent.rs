@@ -6,6 +6,7 @@
 //! old machine is deleted for that: its tree is there, should it come back.
 
 use belay_api::port::{Duty, Found, Stepped};
+use belay_kernel::absence::Silence;
 use belay_kernel::attempt::Phase;
 use belay_kernel::receipt::{TranscriptSeal, UNKNOWN_END};
 use belay_kernel::termination::{Step, Went};
@@ -38,7 +39,7 @@ impl<S: Store> Control<S> {
     }
 
     /// The runners whose presence is proven.
-    async fn present_runners(&self, look: &Look) -> Outcome<Vec<RunnerId>> {
+    pub(crate) async fn present_runners(&self, look: &Look) -> Outcome<Vec<RunnerId>> {
         let leases = self.store().leases(LeaseKind::Runner).await?;
         let present = leases.iter().filter(|lease| lease.until >= look.now);
         let runner = |holder| match holder {
@@ -53,20 +54,21 @@ impl<S: Store> Control<S> {
     async fn is_abandoned(&self, look: &Look) -> Outcome<bool> {
         let Some(Stored { row, .. }) = &look.attempt else { return Ok(false) };
         let proven = matches!(row.attempt.phase, Phase::Ended(..)) && row.runner.is_some();
-        Ok(proven && look.now > self.given_up_at(row, look).await?)
+        Ok(proven && look.now > self.waited_until(row, look).await?)
     }
 
-    /// When what only the attempt's runner has is given up, if nothing is heard of it until then.
-    pub(crate) async fn given_up_at(&self, row: &AttemptRow, look: &Look) -> Outcome<Timestamp> {
-        let patience = look.policy.limits.tree_affinity;
+    /// Until when what only the attempt's runner has is waited for, if nothing is heard of it.
+    pub(crate) async fn waited_until(&self, row: &AttemptRow, look: &Look) -> Outcome<Timestamp> {
         let leases = self.store().leases(LeaseKind::Runner).await?;
         let seen = row
             .runner
             .and_then(|runner| leases.iter().find(|lease| lease.holder == Holder::Runner(runner)));
-        let seen = seen.map_or(row.attempt.claimed_at, |lease| lease.until);
-        let since =
-            seen.max(row.ending_at.unwrap_or(row.attempt.claimed_at)).max(self.up_since(look.now));
-        Ok(since.after(patience))
+        let silence = Silence {
+            heard_until: seen.map_or(row.attempt.claimed_at, |lease| lease.until),
+            wanted_since: row.ending_at.unwrap_or(row.attempt.claimed_at),
+            watched_since: self.up_since(look.now),
+        };
+        Ok(silence.waited_until(&look.policy.limits))
     }
 
     /// Gets an attempt past what only its runner could have done, if that is not there any more.

@@ -209,7 +209,7 @@ impl<S: Store> Control<S> {
                 Err(refused) => return Err(refused),
             };
             let subtasks = self.subtasks(task.id).await?;
-            if self.explain(&look, &subtasks).path == LivePath::None {
+            if self.explain(&look, &subtasks, None).path == LivePath::None {
                 pathless.push(task.id);
             }
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use belay_api::port::{Assignment, ClaimRequest};
 use belay_kernel::attempt::{Attempt, Frozen};
 use belay_kernel::budget::Standing;
-use belay_kernel::claim::{ClaimFacts, SessionSlot};
+use belay_kernel::claim::{ClaimFacts, SessionSlot, TreeHolder};
 use belay_kernel::session::{self, Session, Wake};
-use belay_kernel::task::{self, Event, Plan, Policy, State, Verb};
+use belay_kernel::task::{self, Event, Policy, State, Verb};
 use belay_kernel::{Disposition, RunnerId, SandboxId, SessionId, Span, TaskId, Timestamp};
 use belay_kernel::{Epoch, Limits};
 use belay_store::rows::{AccountRow, AttemptRow, RoleRow, SandboxRow, SessionRow, TaskRow};
@@ -18,6 +18,45 @@ use serde_json::json;
 use crate::Control;
 use crate::frozen::frozen_in;
 use crate::refuse::Outcome;
+
+/// The rows that say whether a queued task may be claimed.
+#[derive(Clone, Copy)]
+pub(crate) struct Read<'a> {
+    pub(crate) task: &'a TaskRow,
+    /// The session that it goes on with.
+    pub(crate) kept: Option<&'a SessionRow>,
+    pub(crate) role: Option<&'a RoleRow>,
+    pub(crate) account: Option<&'a AccountRow>,
+}
+
+impl Read<'_> {
+    /// The runner that holds the tree which the task goes on with.
+    pub(crate) fn holder(&self) -> Option<RunnerId> {
+        self.kept.and_then(|session| session.runner)
+    }
+
+    /// What they say to somebody else than `holder`, if that is to be waited for.
+    pub(crate) fn facts(
+        &self,
+        budget: Standing,
+        holder: Option<RunnerId>,
+        limits: &Limits,
+    ) -> ClaimFacts {
+        let task = &self.task.task;
+        let busy = |row: &SessionRow| row.session.attempt == session::Attempt::Live;
+        ClaimFacts {
+            unfinished_dependencies: self.task.unfinished,
+            session: match self.kept.is_some_and(busy) {
+                true => SessionSlot::Busy(task.attempts),
+                false => SessionSlot::Free,
+            },
+            role: self.role.and_then(|row| row.role.hold()),
+            budget,
+            account_probe: self.account.and_then(|row| row.account.probe_before(task.id)),
+            tree: holder.map(|holder| TreeHolder::awaited(holder, task.since, limits)),
+        }
+    }
+}
 
 /// What every claim of one request has in common.
 #[derive(Clone)]
@@ -78,11 +117,7 @@ impl Claimer {
     fn decide(&self, candidate: &Candidate) -> Option<Commit> {
         let task = &candidate.task.row;
         let State::Queued { plan, .. } = task.task.state else { return None };
-        let fresh = plan == Plan::Fresh || candidate.session.is_none();
-        let kept = candidate.session.as_ref().filter(|_| !fresh);
-        if kept.is_some_and(|session| self.belongs_elsewhere(&session.row, task)) {
-            return None;
-        }
+        let kept = candidate.session.as_ref().filter(|_| task.task.state.goes_on());
         let epoch = kept.map_or(Epoch(1), |session| session.row.session.epoch.next());
         let lease_end = self.now.after(self.lease);
         let event = Event::Claim { facts: self.facts(candidate, kept), epoch, lease_end };
@@ -131,30 +166,17 @@ impl Claimer {
         Some(commit.event(event))
     }
 
-    /// The next attempt of a session goes to the runner that holds its tree, for a while.
-    fn belongs_elsewhere(&self, session: &SessionRow, task: &TaskRow) -> bool {
-        let waits_until = task.task.since.after(self.policy.limits.tree_affinity);
-        session.runner.is_some_and(|runner| runner != self.runner) && self.now < waits_until
-    }
-
-    /// The budget's ledger is at the root, and its budget in another row: that nothing is left is
-    /// found by the report that used it up, and again when the attempt asks to start.
     fn facts(&self, candidate: &Candidate, kept: Option<&Stored<SessionRow>>) -> ClaimFacts {
-        let task = &candidate.task.row;
-        let busy = kept.is_some_and(|row| row.row.session.attempt == session::Attempt::Live);
-        ClaimFacts {
-            unfinished_dependencies: task.unfinished,
-            session: match busy {
-                true => SessionSlot::Busy(task.task.attempts),
-                false => SessionSlot::Free,
-            },
-            role: candidate.role.as_ref().and_then(|role| role.row.role.hold()),
-            budget: Standing::Left,
-            account_probe: candidate
-                .account
-                .as_ref()
-                .and_then(|account| account.row.account.probe_before(task.task.id)),
-        }
+        let read = Read {
+            task: &candidate.task.row,
+            kept: kept.map(|stored| &stored.row),
+            role: candidate.role.as_ref().map(|stored| &stored.row),
+            account: candidate.account.as_ref().map(|stored| &stored.row),
+        };
+        // The budget's ledger is at the root, and its budget in another row: that nothing is left
+        // is found by the report that used it up, and again when the attempt asks to start.
+        let holder = read.holder().filter(|holder| *holder != self.runner);
+        read.facts(Standing::Left, holder, &self.policy.limits)
     }
 
     /// The session with its new sandbox: a new one, or the one that goes on.

@@ -7,7 +7,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belay_kernel::attempt::{Event as AttemptEvent, Frozen, Phase, Proof};
+use belay_kernel::absence::Lease;
+use belay_kernel::attempt::{Attempt, Denial, Event as AttemptEvent, Phase, Proof};
 use belay_kernel::deadline::{self, Due, Reach};
 use belay_kernel::planted::{self, Bug};
 use belay_kernel::retry::{Failure, Progress};
@@ -15,7 +16,7 @@ use belay_kernel::sandbox::{self, Effect};
 use belay_kernel::task::{self, Event};
 use belay_kernel::verdict::{Belief, judge};
 use belay_kernel::{
-    AttemptNumber, Cause, Clock, Disposition, Reading, SandboxId, Span, Switches, TaskId, Timestamp,
+    AttemptNumber, Cause, Disposition, Reading, SandboxId, Span, Switches, TaskId, Timestamp,
 };
 use belay_store::rows::{AttemptRow, SandboxRow};
 use belay_store::{Commit, Key, MAX_BATCH, NewEvent, Query, Store};
@@ -52,22 +53,18 @@ impl<S: Store> Control<S> {
                 Err(refused) => return Err(refused),
             };
             let Some(stored) = &look.attempt else { return Ok(()) };
-            let lease_end = match planted::is(Bug::SweepWithoutRedecision) {
-                true => Timestamp::EPOCH,
-                false => self.lease_end(&look, &stored.row),
-            };
+            let lease = self.watched_lease(&look, &stored.row);
+            let over = look.now > lease.held_until() || planted::is(Bug::SweepWithoutRedecision);
             let early = planted::is(Bug::LeaseProofEarly);
             let put = match stored.row.attempt.phase {
                 Phase::Ended(..) => self.rearm(&look, None).await?,
-                Phase::Ending(_) if look.now > lease_end || early => {
-                    self.prove_by_lease(&look).await?
-                }
+                Phase::Ending(_) if over || early => self.prove_by_lease(&look, lease).await?,
                 Phase::Ending(_) => {
-                    let again = self.look_again(&look, &stored.row, lease_end);
+                    let again = lease.look_again(look.now, self.passed_on(1));
                     self.rearm(&look, Some(again)).await?
                 }
                 Phase::Claimed | Phase::Running | Phase::Publishing { .. } => {
-                    self.expire_acting(&look, lease_end).await?
+                    self.expire_acting(&look, lease, over).await?
                 }
             };
             if put == Put::Done {
@@ -77,26 +74,12 @@ impl<S: Store> Control<S> {
         Err(Refused::busy())
     }
 
-    /// When an attempt's lease can be said to be over: at its committed end, and not before this
-    /// node has seen a whole length of it go by, without a break and without a jump of the clock.
-    fn lease_end(&self, look: &Look, row: &AttemptRow) -> Timestamp {
-        let length = self.lease_length(look, row);
-        row.attempt.lease_end.max(self.up_since(look.now).after(length))
-    }
-
-    /// When a lease that this node cannot call over yet is to be looked at again: at its committed
-    /// end, and then soon, because another node may have been there for longer.
-    fn look_again(&self, look: &Look, row: &AttemptRow, lease_end: Timestamp) -> Timestamp {
-        let committed = row.attempt.lease_end;
-        match look.now > committed {
-            true => lease_end.min(look.now.after(self.passed_on(1))),
-            false => committed,
-        }
-    }
-
-    fn lease_length(&self, look: &Look, row: &AttemptRow) -> Span {
+    /// An attempt's lease, as this node sees it.
+    fn watched_lease(&self, look: &Look, row: &AttemptRow) -> Lease {
         let limits = &look.policy.limits;
-        row.runner.map_or(limits.attempt_lease_remote, |runner| self.lease(runner, limits))
+        let length =
+            row.runner.map_or(limits.attempt_lease_remote, |runner| self.lease(runner, limits));
+        Lease { end: row.attempt.lease_end, length, watched_since: self.up_since(look.now) }
     }
 
     /// Sets when the attempt is to be looked at again.
@@ -108,13 +91,12 @@ impl<S: Store> Control<S> {
         Ok(Put::Done)
     }
 
-    async fn expire_acting(&self, look: &Look, lease_end: Timestamp) -> Outcome<Put> {
+    async fn expire_acting(&self, look: &Look, lease: Lease, over: bool) -> Outcome<Put> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
         let (attempt, limits) = (&stored.row.attempt, &look.policy.limits);
-        let again = self.look_again(look, &stored.row, lease_end);
-        let reading = if look.now > lease_end {
-            let length = self.lease_length(look, &stored.row);
-            Reading::since(Clock::AttemptLease, attempt.lease_end.before(length), look.now, length)
+        let again = lease.look_again(look.now, self.passed_on(1));
+        let reading = if over {
+            lease.reading(look.now)
         } else {
             let (reach, switches) = (self.reach(look), &self.settings().switches);
             match deadline::due(attempt, &look.stream(), reach, limits, switches, look.now) {
@@ -161,20 +143,13 @@ impl<S: Store> Control<S> {
         }
     }
 
-    /// Whether the runner has told everything since we could last commit. That it beats is not
-    /// enough: after our own downtime a beat comes before the output that was printed meanwhile.
+    /// Whether the runner has told everything since we could last commit.
     fn reach(&self, look: &Look) -> Reach {
         let Some(stored) = &look.attempt else { return Reach::Heard };
-        let since = self.up_since(look.now);
         let attempt = &stored.row.attempt;
-        let begun =
-            attempt.prepared_at >= since || attempt.started_at.is_some_and(|at| at >= since);
         let heard = self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let told = !self.was_away() && heard.contains(&(stored.row.task, attempt.number));
-        match begun || told {
-            true => Reach::Heard,
-            false => Reach::Awaited,
-        }
+        Reach::of(attempt, self.up_since(look.now), told)
     }
 
     /// The runner has told everything that it saw until now; tells whether that is news.
@@ -197,24 +172,24 @@ impl<S: Store> Control<S> {
     }
 
     /// The shim kills before the lease is over; now it is over.
-    async fn prove_by_lease(&self, look: &Look) -> Outcome<Put> {
+    async fn prove_by_lease(&self, look: &Look, lease: Lease) -> Outcome<Put> {
         let Some(stored) = &look.attempt else { return Ok(Put::Done) };
-        let event = AttemptEvent::Proven(Proof::LeaseExpired);
-        let limits = &look.policy.limits;
-        let mut attempt = stored.row.attempt;
-        if attempt.frozen != Frozen::No {
+        let step = |attempt: Attempt, event| attempt.step(event, look.now, &look.policy.limits);
+        let gone = AttemptEvent::Proven(Proof::LeaseExpired);
+        let mut proven = step(stored.row.attempt, gone);
+        if proven == Disposition::Deny(Denial::MayBeFrozen) {
             // Only its runner can end it, and is told to.
-            let given_up = self.given_up_at(&stored.row, look).await?;
-            if look.now <= given_up {
-                return self.rearm(look, Some(given_up.after(Span::from_millis(1)))).await;
-            }
-            let lost = attempt.step(AttemptEvent::GivenUp, look.now, limits);
-            attempt = lost.accepted().unwrap_or(attempt);
+            let waited_until = self.waited_until(&stored.row, look).await?;
+            let given_up = step(stored.row.attempt, AttemptEvent::GivenUp { waited_until });
+            proven = given_up.and_then(|lost| step(lost, gone));
         }
-        let attempt = match attempt.step(event, look.now, limits) {
+        let attempt = match proven {
             Disposition::Accept(attempt) => attempt,
+            Disposition::Deny(Denial::StillWaitedFor { until }) => {
+                return self.rearm(look, Some(until.after(Span::from_millis(1)))).await;
+            }
             Disposition::Ignore | Disposition::Deny(_) => {
-                return self.rearm(look, Some(self.lease_end(look, &stored.row))).await;
+                return self.rearm(look, Some(lease.held_until())).await;
             }
         };
         let mut changed = AttemptRow { attempt, ..stored.row.clone() };
@@ -261,8 +236,7 @@ impl<S: Store> Control<S> {
             return Ok(Put::Done);
         };
         let mut evidence = evidence.0;
-        let length = self.lease_length(look, &attempt.row);
-        evidence.renewed(attempt.row.attempt.lease_end.before(length).min(look.now));
+        evidence.renewed(self.watched_lease(look, &attempt.row).renewed_at().min(look.now));
         let verdict = judge(&evidence, limits, look.now);
         self.inner.gauges.judged(verdict.ruling.name());
         let soon = || look.now.after(self.passed_on(1));

@@ -106,6 +106,7 @@ fn attempt(denial: &belay_kernel::attempt::Denial) -> String {
         D::DeadlinePassed { .. } => "the attempt's deadline passed before it could publish".into(),
         D::LeaseTooShort { .. } => "the attempt's lease ends too soon to publish; renew it".into(),
         D::LeaseStillHeld { .. } => "the attempt's lease has not ended yet".into(),
+        D::StillWaitedFor { .. } => "the machine that has it frozen is still waited for".into(),
         D::MayBeFrozen => "the attempt's sandbox may be frozen, which no lease ends".into(),
         D::OtherPush => "another push of this attempt was recorded".into(),
     }

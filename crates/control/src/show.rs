@@ -127,7 +127,7 @@ impl<S: Store> Control<S> {
         let waits = self.others(edges.iter().map(|edge| edge.row.depends_on)).await?;
         let (attempts, questions) = (found.rows(&attempts)?, found.rows(&questions)?);
         let remarks = found.rows(&remarks)?;
-        let sentence = self.explain(&look, &subtasks).to_string();
+        let sentence = self.explain(&look, &subtasks, None).to_string();
         let said = |row: &&Stored<RemarkRow>| row.row.speaker == Speaker::Agent;
         let (task, spec) = (&look.task.row, &look.spec);
         let text = |name: &Option<Name>| name.as_deref().map(str::to_owned);

@@ -2,23 +2,30 @@
 //! what is stored.
 
 use belay_api::{Problem, WhyView};
-use belay_kernel::claim::{Account, Blocker, ClaimFacts, SessionSlot};
+use belay_kernel::claim::Blocker;
 use belay_kernel::deadline;
 use belay_kernel::graph::DependencyState;
 use belay_kernel::receipt::{Pending, Standing};
-use belay_kernel::session;
+use belay_kernel::task::State;
 use belay_kernel::verdict;
 use belay_kernel::why::{Facts, LivePath, WaitsFor, Why, explain};
-use belay_kernel::{Reading, Span, TaskId, Timestamp};
+use belay_kernel::{Reading, RunnerId, Span, TaskId, Timestamp};
 use belay_store::rows::RunnerRow;
 use belay_store::{MAX_BATCH, Query, Store};
 
 use crate::Control;
+use crate::claim::Read;
 use crate::look::{Look, Others};
 use crate::refuse::Outcome;
 
 /// How long an end may take to be announced before its absence is a fault.
 const ANNOUNCED: Span = Span::from_secs(60);
+
+/// A runner that works for a task's role.
+struct Serving {
+    row: RunnerRow,
+    is_there: bool,
+}
 
 impl<S: Store> Control<S> {
     /// Explains a task.
@@ -29,7 +36,8 @@ impl<S: Store> Control<S> {
     async fn why_view(&self, id: TaskId) -> Outcome<WhyView> {
         let look = self.look(id).await?;
         let subtasks = self.subtasks(id).await?;
-        let why = self.explain(&look, &subtasks);
+        let serving = self.serving(&look).await?;
+        let why = self.explain(&look, &subtasks, awaited(&look, &serving));
         let blockers = why.waits_for.iter().filter_map(|waits| match waits {
             WaitsFor::Blocker(blocker) => Some(*blocker),
             _ => None,
@@ -37,7 +45,7 @@ impl<S: Store> Control<S> {
         let blockers: Vec<_> = blockers.collect();
         let clocks = self.clocks(&look);
         let verdict = self.verdict(&look);
-        let mut sentences = sentences(&look, &why, &clocks, verdict.as_deref());
+        let mut sentences = sentences(&look, &why, &serving, &clocks, verdict.as_deref());
         if let Standing::Stopping(pending) = self.standing(&look).await? {
             for one in pending {
                 sentences.insert(
@@ -53,15 +61,13 @@ impl<S: Store> Control<S> {
                 );
             }
         }
-        if why.waits_for.contains(&WaitsFor::Worker) && !self.is_served(&look).await? {
-            let role = look.task.row.role.as_str();
-            sentences.insert(
-                1,
-                format!(
-                    "No runner works for the role `{role}`: give it workers in [roles.{role}], and \
-                 start the server again."
-                ),
-            );
+        let may_be_taken = |waits: &WaitsFor| {
+            matches!(waits, WaitsFor::Worker | WaitsFor::Blocker(Blocker::TreeElsewhere(_)))
+        };
+        if why.waits_for.iter().any(may_be_taken)
+            && let Some(sentence) = unserved(&look, &serving)
+        {
+            sentences.insert(1, sentence);
         }
         for other in self.dependencies(id).await?.rows {
             let (other, state) = (other.row.task.id, other.row.task.state);
@@ -73,20 +79,26 @@ impl<S: Store> Control<S> {
         Ok(WhyView { task: id, why, sentences, blockers, verdict, clocks })
     }
 
-    /// Whether a runner that is there works for the task's role.
-    async fn is_served(&self, look: &Look) -> Outcome<bool> {
+    /// The runners that work for the role of a queued task, with whether they are there.
+    async fn serving(&self, look: &Look) -> Outcome<Vec<Serving>> {
+        if !matches!(look.task.row.task.state, State::Queued { .. }) {
+            return Ok(Vec::new());
+        }
         let role = look.task.row.role.as_str();
+        let present = self.present_runners(look).await?;
         let runners = self.all(Query::<RunnerRow>::first(MAX_BATCH)).await?;
-        Ok(runners.iter().any(|row| row.row.roles.0.iter().any(|served| served == role)))
+        let serves = |row: &RunnerRow| row.roles.0.iter().any(|served| served == role);
+        let serving = runners.into_iter().map(|stored| stored.row).filter(serves);
+        Ok(serving.map(|row| Serving { is_there: present.contains(&row.id), row }).collect())
     }
 
     /// The structure behind `why`.
-    pub(crate) fn explain(&self, look: &Look, subtasks: &Others) -> Why {
+    pub(crate) fn explain(&self, look: &Look, subtasks: &Others, awaited: Option<RunnerId>) -> Why {
         let attempt = look.attempt.as_ref();
         let facts = Facts {
             attempt: attempt.map(|row| &row.row.attempt),
             stream: look.stream(),
-            claim: claim_facts(look),
+            claim: read(look).facts(look.standing(), awaited, &look.policy.limits),
             children: subtasks.children(),
             fired: attempt.and_then(|row| row.row.fired.as_ref().map(|fired| fired.0)),
         };
@@ -129,27 +141,48 @@ impl<S: Store> Control<S> {
     }
 }
 
-/// What a claim would read, as far as the task's own rows tell.
-fn claim_facts(look: &Look) -> ClaimFacts {
+/// What a claim would read.
+fn read(look: &Look) -> Read<'_> {
     let task = &look.task.row;
-    let busy = |row: &belay_store::Stored<belay_store::rows::SessionRow>| {
-        row.row.session.attempt == session::Attempt::Live
-    };
     let own = look.session.as_ref().filter(|row| task.session == Some(row.row.id));
-    ClaimFacts {
-        unfinished_dependencies: task.unfinished,
-        session: match own.is_some_and(busy) {
-            true => SessionSlot::Busy(task.task.attempts),
-            false => SessionSlot::Free,
-        },
-        role: look.role.as_ref().and_then(|role| role.row.role.hold()),
-        budget: look.standing(),
-        account_probe: Account::Open.probe_before(task.task.id),
+    Read {
+        task,
+        kept: own.map(|stored| &stored.row).filter(|_| task.task.state.goes_on()),
+        role: look.role.as_ref().map(|stored| &stored.row),
+        account: look.account.as_ref().map(|stored| &stored.row),
     }
 }
 
+/// The runner that the task waits for because it holds its tree, unless it is the only one there.
+fn awaited(look: &Look, serving: &[Serving]) -> Option<RunnerId> {
+    let mut there = serving.iter().filter(|runner| runner.is_there).map(|runner| runner.row.id);
+    let holder = read(look).holder()?;
+    (there.next() != Some(holder) || there.next().is_some()).then_some(holder)
+}
+
+/// Why nobody takes a task that can be taken, if nobody is there who could.
+fn unserved(look: &Look, serving: &[Serving]) -> Option<String> {
+    let role = look.task.row.role.as_str();
+    let Some(first) = serving.first() else {
+        return Some(format!(
+            "No runner works for the role `{role}`: give it workers in [roles.{role}], and start \
+             the server again."
+        ));
+    };
+    let name = &*first.row.name;
+    serving.iter().all(|runner| !runner.is_there).then(|| {
+        format!("No runner that works for the role `{role}` is there: start `{name}` again.")
+    })
+}
+
 /// The same in sentences: state, rule, what it waits for, what comes next.
-fn sentences(look: &Look, why: &Why, clocks: &[Reading], verdict: Option<&str>) -> Vec<String> {
+fn sentences(
+    look: &Look,
+    why: &Why,
+    serving: &[Serving],
+    clocks: &[Reading],
+    verdict: Option<&str>,
+) -> Vec<String> {
     let now = look.now;
     let mut lines = vec![format!(
         "{} since {} ({} ago): {why}",
@@ -166,7 +199,7 @@ fn sentences(look: &Look, why: &Why, clocks: &[Reading], verdict: Option<&str>) 
         !matches!(waits, WaitsFor::Blocker(Blocker::Dependencies(_)))
     };
     for waits in why.waits_for.iter().filter(named) {
-        lines.push(format!("Waits for {}.", waited(*waits)));
+        lines.push(format!("Waits for {}.", waited(*waits, serving)));
     }
     if let Some(verdict) = verdict {
         lines.push(format!("The evidence says: {verdict}."));
@@ -191,7 +224,7 @@ fn sentences(look: &Look, why: &Why, clocks: &[Reading], verdict: Option<&str>) 
     lines
 }
 
-fn waited(waits: WaitsFor) -> String {
+fn waited(waits: WaitsFor, serving: &[Serving]) -> String {
     match waits {
         WaitsFor::Person => "a person".into(),
         WaitsFor::Answer(question) => format!("an answer to question {question}"),
@@ -211,6 +244,15 @@ fn waited(waits: WaitsFor) -> String {
             Blocker::BudgetUsedUp => "nothing: its budget is used up".into(),
             Blocker::AccountProbed(task) => {
                 format!("task {task}, which tries the account first after its usage limit")
+            }
+            Blocker::TreeElsewhere(holder) => {
+                let known = serving.iter().find(|runner| runner.row.id == holder.runner);
+                let id = holder.runner.to_string();
+                let name = known.map_or(id.as_str(), |runner| &*runner.row.name);
+                let until = clock_time(holder.until);
+                format!(
+                    "the runner `{name}`, which holds its tree; from {until} on any other takes it"
+                )
             }
         },
     }

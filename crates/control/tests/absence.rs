@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use belay_api::port::{Assignment, Beat, Duty, Ending, Found, Left, Port, Pulse, Stepped};
 use belay_api::{NewTask, Resume, Stopping};
+use belay_control::Control;
 use belay_kernel::publish::{Push, PushOutcome};
 use belay_kernel::receipt::TranscriptSeal;
 use belay_kernel::termination::{Step, Went};
 use belay_kernel::{Cause, HeartbeatStatus, RunnerId, Span, TaskId};
 use belay_store::memory::Fault;
-use belay_store::{Holder, Store};
+use belay_store::{Holder, Memory, Store};
 use support::{RUNNER as HERE, World, commit, task, test};
 
 const THERE: RunnerId = RunnerId::from_bits(8);
@@ -37,6 +38,11 @@ impl World {
             let tending = self.control.tend();
             let _ = tokio::time::timeout(Duration::from_millis(10), tending).await;
         }
+    }
+
+    /// What is said of a task's state, a line each.
+    async fn why(&self, id: TaskId) -> String {
+        self.control.why(id).await.unwrap().sentences.join("\n")
     }
 
     /// A task whose first attempt is on the first machine and has printed something.
@@ -66,13 +72,19 @@ fn a_clock_that_is_set_ahead_ends_no_lease_and_makes_nobody_silent() {
 #[test]
 fn a_clock_that_is_set_before_a_node_begins_to_look_is_known_to_have_jumped() {
     test(async {
-        let mut world = world().await;
+        let world = world().await;
         let (id, _) = world.run().await;
-        world.pass_there(Span::from_secs(20)).await;
-        world.control = world.another_node().await;
+        let tend = |node: Control<Memory>| tokio::spawn(async move { node.tend().await });
+        let mut tending = vec![tend(world.control.clone())];
+        live(&world, 20).await;
+        let other = world.another_node().await;
         world.set_ahead(Span::from_mins(90));
-        world.pass_there(Span::from_secs(30)).await;
+        // The first one stays, so that the other finds no time in which nobody was there.
+        live(&world, 6).await;
+        tending.push(tend(other));
+        live(&world, 20).await;
         assert_eq!(world.state(id).await, "RUNNING started", "its lease is not over");
+        tending.iter().for_each(tokio::task::JoinHandle::abort);
     });
 }
 
@@ -198,13 +210,55 @@ fn what_a_lost_machine_has_is_given_up_and_its_task_goes_on_elsewhere() {
         world.pass_there(Span::from_mins(3)).await;
         assert_eq!(world.state(id).await, "QUEUED retrying");
         assert_eq!(world.claim_by(THERE).await, None, "the machine with the tree may come back");
+        let why = world.why(id).await;
+        let waits = format!("Waits for the runner `{HERE}`, which holds its tree; from 00:2");
+        assert!(why.contains(&waits), "{why}");
         world.pass_there(Span::from_mins(12)).await;
+        assert!(world.why(id).await.contains("Waits for a free worker of its role."));
         let second = world.claim_by(THERE).await.expect("nobody waits for the machine any more");
         assert_eq!((second.who.task, second.session), (id, first.session));
         let events = world.control.events(Some(id), None, Duration::ZERO).await.unwrap();
         let given_up = events.events.iter().find(|event| event.kind == "attempt.abandoned");
         let missing = given_up.map(|event| event.body["missing"][0].to_string());
         assert_eq!(missing.as_deref(), Some("\"4-9223372036854775807\""));
+    });
+}
+
+#[test]
+fn a_task_says_which_of_two_machines_it_waits_for() {
+    test(async {
+        let world = world().await;
+        let (id, run) = world.run().await;
+        let ending = Ending::Failed {
+            cause: Cause::Crash,
+            message: "fell".into(),
+            resets_at: None,
+            conversation_lost: false,
+            left: Left { changed: true, summary: None },
+        };
+        world.control.end(run.who, ending).await.unwrap();
+        world.terminate(run.who).await;
+        world.pass_there(Span::from_secs(40)).await;
+        assert_eq!(world.state(id).await, "QUEUED retrying");
+        let why = world.why(id).await;
+        assert!(why.contains(&format!("Waits for the runner `{HERE}`, which holds")), "{why}");
+        assert_eq!(world.claim_by(THERE).await, None);
+        assert!(world.claim_by(HERE).await.is_some());
+    });
+}
+
+#[test]
+fn a_task_says_that_nobody_is_there_who_could_take_it() {
+    test(async {
+        let world = world().await;
+        let id = world.make(task("Mend it")).await;
+        let nobody = "No runner that works for the role `default` is there";
+        assert!(!world.why(id).await.contains(nobody));
+        world.pass_there(Span::from_mins(5)).await;
+        assert!(!world.why(id).await.contains(nobody), "one of two is there");
+        world.pass(Span::from_mins(5)).await;
+        let why = world.why(id).await;
+        assert!(why.contains(nobody), "{why}");
     });
 }
 
@@ -321,6 +375,9 @@ fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
         let next = world.make(task("Mend more")).await;
         let first = world.claim_by(THERE).await.expect("one goes first").who.task;
         assert_eq!(world.claim_by(THERE).await, None, "and the other waits for how that goes");
+        let waiting = if first == id { next } else { id };
+        let why = world.why(waiting).await;
+        assert!(why.contains(&format!("task {first}, which tries the account first")), "{why}");
         world.control.stop("ada", first, Duration::ZERO).await.unwrap();
         let second = world.claim_by(THERE).await.expect("it may go now");
         assert!(second.who.task != first && [id, next].contains(&second.who.task));

@@ -101,6 +101,7 @@ fn life(now: Timestamp) -> State {
         role: None,
         budget: Standing::Left,
         account_probe: None,
+        tree: None,
     };
     let events = [
         Event::Run(QueueFacts { failed_dependency: None, budget: Standing::Left }),

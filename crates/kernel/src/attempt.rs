@@ -135,8 +135,12 @@ pub enum Event {
     Freeze,
     /// The sandbox that it was claimed for goes on, under its lease.
     Thawed,
-    /// Its machine is taken for lost: nobody will see again what is frozen on it.
-    GivenUp,
+    /// Its machine is taken for lost, after it was waited for until then: nobody will see again
+    /// what is frozen on it.
+    GivenUp {
+        /// The last moment at which it was waited for.
+        waited_until: Timestamp,
+    },
     /// The work is to be pushed.
     OpenPublish(Push),
     /// It is known what became of the push.
@@ -171,6 +175,11 @@ pub enum Denial {
     },
     /// The sandbox may be frozen, so that the end of the lease proves nothing.
     MayBeFrozen,
+    /// The machine that has what is frozen is still waited for.
+    StillWaitedFor {
+        /// The last moment at which it is.
+        until: Timestamp,
+    },
     /// Another push of this attempt was recorded.
     OtherPush,
 }
@@ -251,13 +260,10 @@ impl Attempt {
                 // Told late: it was frozen again since.
                 Frozen::No | Frozen::Now => Ignore,
             },
-            (Ending(_), Event::GivenUp) => Accept(Self { frozen: Frozen::No, ..*self }),
+            (Ending(_), Event::GivenUp { waited_until }) => self.give_up(waited_until, now),
             (Ending(outcome), Event::Proven(proof)) => self.prove(outcome, proof, now),
             (Publishing { .. } | Ending(_) | Ended(..), Event::Settled(outcome)) => {
                 self.settle(outcome)
-            }
-            (Claimed | Running | Publishing { .. }, Event::GivenUp) => {
-                Deny(Denial::Phase(self.phase))
             }
             // Said again, because the answer was lost.
             (Running | Publishing { .. }, Event::Start | Event::Prepared)
@@ -275,7 +281,8 @@ impl Attempt {
             )
             | (Running, Event::Settled(_) | Event::Proven(_))
             | (Publishing { .. }, Event::Hold | Event::Release | Event::Proven(_))
-            | (Ended(..), Event::Freeze | Event::Thawed | Event::GivenUp)
+            | (Ended(..), Event::Freeze | Event::Thawed)
+            | (Claimed | Running | Publishing { .. } | Ended(..), Event::GivenUp { .. })
             | (
                 Ending(_) | Ended(..),
                 Event::Prepared
@@ -285,6 +292,14 @@ impl Attempt {
                 | Event::Release
                 | Event::OpenPublish(_),
             ) => Deny(Denial::Phase(self.phase)),
+        }
+    }
+
+    /// Nobody will see again what is frozen on a machine that was waited for long enough.
+    fn give_up(&self, waited_until: Timestamp, now: Timestamp) -> Disposition<Self, Denial> {
+        match now > waited_until {
+            true => Accept(Self { frozen: Frozen::No, ..*self }),
+            false => Deny(Denial::StillWaitedFor { until: waited_until }),
         }
     }
 
@@ -492,7 +507,13 @@ mod tests {
         assert_eq!(proven(Frozen::Before, late).denied(), frozen, "told late");
         let ending =
             Attempt { frozen: Frozen::Now, phase: Phase::Ending(Outcome::Lost), ..claimed() };
-        let given_up = ending.step(Event::GivenUp, at(700), &Limits::default()).accepted().unwrap();
+        let give_up = |now| {
+            let event = Event::GivenUp { waited_until: at(700) };
+            ending.step(event, at(now), &Limits::default())
+        };
+        let until = at(700);
+        assert_eq!(give_up(700).denied(), Some(Denial::StillWaitedFor { until }));
+        let given_up = give_up(701).accepted().unwrap();
         assert_eq!(given_up.frozen, Frozen::No);
         let (over, taken) =
             play(&[(1, start), (2, freeze), (3, freeze), (4, Event::OpenPublish(PUSH))]);

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Standing;
-use crate::id::{AttemptNumber, TaskId};
+use crate::id::{AttemptNumber, RunnerId, TaskId};
 use crate::limits::{Caps, Limits};
 use crate::planted::{self, Bug};
 use crate::role;
@@ -28,6 +28,25 @@ pub enum Blocker {
     BudgetUsedUp,
     /// Another task tries the account first after its usage limit.
     AccountProbed(TaskId),
+    /// Another machine holds the tree that it goes on with.
+    TreeElsewhere(TreeHolder),
+}
+
+/// The machine that a task waits for, because it holds the tree of the task's session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TreeHolder {
+    /// Its runner.
+    pub runner: RunnerId,
+    /// From then on any other machine may take the task.
+    pub until: Timestamp,
+}
+
+impl TreeHolder {
+    /// Whom a task waits for that is queued since then.
+    pub const fn awaited(runner: RunnerId, queued_at: Timestamp, limits: &Limits) -> Self {
+        Self { runner, until: queued_at.after(limits.tree_affinity) }
+    }
 }
 
 /// Whether the task's session can take another attempt.
@@ -52,6 +71,8 @@ pub struct ClaimFacts {
     pub budget: Standing,
     /// The task that tries the account first after a usage limit, if it is another one.
     pub account_probe: Option<TaskId>,
+    /// The machine that holds its tree, if it is another than would take it.
+    pub tree: Option<TreeHolder>,
 }
 
 /// Everything that keeps a task queued with this `not_before` from being claimed.
@@ -73,7 +94,8 @@ pub fn blockers(
     let role = facts.role.map(|_| Blocker::RoleStopped);
     let budget = facts.budget.is_used_up().then_some(Blocker::BudgetUsedUp);
     let account = facts.account_probe.map(Blocker::AccountProbed);
-    [time, dependencies, session, role, budget, account].into_iter().flatten()
+    let tree = facts.tree.filter(|holder| now < holder.until).map(Blocker::TreeElsewhere);
+    [time, dependencies, session, role, budget, account, tree].into_iter().flatten()
 }
 
 /// The priority a task has after waiting since `queued_at`: one more per ten minutes, at most ten.
@@ -154,18 +176,21 @@ mod tests {
         role: None,
         budget: Standing::Left,
         account_probe: None,
+        tree: None,
     };
     const NOW: Timestamp = Timestamp::from_millis(1_000);
 
     #[test]
     fn every_blocker_is_listed() {
         let other = TaskId::from_bits(9);
+        let holder = TreeHolder::awaited(RunnerId::from_bits(7), NOW, &Limits::default());
         let facts = ClaimFacts {
             unfinished_dependencies: 2,
             session: SessionSlot::Busy(AttemptNumber(3)),
             role: Some(role::Hold::RoleStopped),
             budget: Standing::UsedUp,
             account_probe: Some(other),
+            tree: Some(holder),
         };
         let later = NOW.after(Span::from_millis(1));
         assert_eq!(
@@ -177,12 +202,21 @@ mod tests {
                 Blocker::RoleStopped,
                 Blocker::BudgetUsedUp,
                 Blocker::AccountProbed(other),
+                Blocker::TreeElsewhere(holder),
             ]
         );
         assert_eq!(blockers(None, &FREE, NOW).count(), 0);
         let no_workers = ClaimFacts { role: Some(role::Hold::NoWorkers), ..FREE };
         assert_eq!(blockers(None, &no_workers, NOW).collect::<Vec<_>>(), [Blocker::RoleStopped]);
         assert_eq!(blockers(Some(NOW), &FREE, NOW).count(), 0, "its time has come");
+    }
+
+    #[test]
+    fn the_machine_with_the_tree_is_waited_for_ten_minutes() {
+        let holder = TreeHolder::awaited(RunnerId::from_bits(7), NOW, &Limits::default());
+        let elsewhere = ClaimFacts { tree: Some(holder), ..FREE };
+        let waits = |ms| blockers(None, &elsewhere, NOW.after(Span::from_millis(ms))).count();
+        assert_eq!([0, 599_999, 600_000].map(waits), [1, 1, 0]);
     }
 
     #[test]

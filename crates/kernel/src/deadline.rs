@@ -97,6 +97,20 @@ pub enum Reach {
     Awaited,
 }
 
+impl Reach {
+    /// How an attempt's runner stands with a node that could commit since `watched_since`, which it
+    /// has or has not told everything since. That it beats is not enough: after our own downtime a
+    /// beat comes before the output that was printed meanwhile. What was begun since then has
+    /// nothing else to tell.
+    pub fn of(attempt: &Attempt, watched_since: Timestamp, told: bool) -> Self {
+        let begun_at = attempt.started_at.max(Some(attempt.prepared_at));
+        match told || begun_at >= Some(watched_since) {
+            true => Self::Heard,
+            false => Self::Awaited,
+        }
+    }
+}
+
 /// The answer to “is anything due?”.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {

@@ -24,11 +24,33 @@ impl<T, D> Disposition<T, D> {
         }
     }
 
+    /// What comes of another event after this one was accepted.
+    #[must_use]
+    pub fn and_then(self, next: impl FnOnce(T) -> Self) -> Self {
+        match self {
+            Self::Accept(transition) => next(transition),
+            Self::Ignore | Self::Deny(_) => self,
+        }
+    }
+
     /// The refusal, if the event was denied.
     pub fn denied(self) -> Option<D> {
         match self {
             Self::Deny(reason) => Some(reason),
             Self::Accept(_) | Self::Ignore => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Disposition::{self, Accept, Deny, Ignore};
+
+    #[test]
+    fn what_comes_next_is_asked_only_of_what_was_accepted() {
+        let half = |n: u32| if n.is_multiple_of(2) { Accept(n / 2) } else { Deny("odd") };
+        let twice = |n| half(n).and_then(half);
+        assert_eq!([twice(8), twice(6), twice(5)], [Accept(2), Deny("odd"), Deny("odd")]);
+        assert_eq!(Disposition::<u32, &str>::Ignore.and_then(half), Ignore);
     }
 }

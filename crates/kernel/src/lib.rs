@@ -29,6 +29,7 @@ pub mod termination;
 pub mod why;
 
 // Whether an agent is alive.
+pub mod absence;
 pub mod deadline;
 pub mod evidence;
 pub mod hold;

@@ -165,6 +165,11 @@ pub enum State {
 }
 
 impl State {
+    /// Whether the next attempt goes on with what the task's session has.
+    pub const fn goes_on(&self) -> bool {
+        matches!(self, Self::Queued { plan: Plan::Same | Plan::Republish, .. })
+    }
+
     /// The attempt that may act in this state.
     pub const fn attempt(&self) -> Option<AttemptNumber> {
         match self {

@@ -179,6 +179,7 @@ fn live_path(task: &Task, facts: &Facts<'_>, waits_for: &[WaitsFor]) -> LivePath
         State::Queued { .. } => match waits_for {
             [WaitsFor::Worker] => LivePath::Claimable,
             [WaitsFor::Blocker(Blocker::NotBefore(at))] => LivePath::Timer(*at),
+            [WaitsFor::Blocker(Blocker::TreeElsewhere(holder))] => LivePath::Timer(holder.until),
             _ => LivePath::Named,
         },
         State::Claimed { .. } | State::Running { .. } | State::Blocked(Blocked::Held { .. }) => {
@@ -251,9 +252,9 @@ mod tests {
     use super::*;
     use crate::budget::Standing;
     use crate::cause::Cause;
-    use crate::claim::SessionSlot;
+    use crate::claim::{SessionSlot, TreeHolder};
     use crate::deadline::Pace;
-    use crate::id::Epoch;
+    use crate::id::{Epoch, RunnerId};
     use crate::retry::Effort;
     use crate::role::Hold;
     use crate::task::Review;
@@ -266,6 +267,7 @@ mod tests {
         role: None,
         budget: Standing::Left,
         account_probe: None,
+        tree: None,
     };
     const ONE: AttemptNumber = AttemptNumber(1);
 
@@ -308,6 +310,11 @@ mod tests {
         assert_eq!(kept.path, LivePath::Named);
 
         let later = NOW.after(Span::from_secs(1));
+        let holder = TreeHolder { runner: RunnerId::from_bits(7), until: later };
+        let elsewhere = why(queued, None, ClaimFacts { tree: Some(holder), ..FREE }, 0);
+        assert_eq!(elsewhere.waits_for, [WaitsFor::Blocker(Blocker::TreeElsewhere(holder))]);
+        assert_eq!(elsewhere.path, LivePath::Timer(later));
+
         let parked =
             why(State::Queued { plan: Plan::Same, not_before: Some(later) }, None, FREE, 0);
         assert_eq!(parked.path, LivePath::Timer(later));

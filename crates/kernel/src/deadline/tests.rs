@@ -250,3 +250,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_runner_is_heard_once_it_told_everything_or_began_while_we_were_there() {
+    let reach = |attempt: &Attempt, told| Reach::of(attempt, at(10), told);
+    let old = claimed(at(60));
+    assert_eq!(reach(&old, false), Reach::Awaited);
+    assert_eq!(reach(&old, true), Reach::Heard);
+    let prepared = Attempt { prepared_at: at(10), ..old };
+    assert_eq!(reach(&prepared, false), Reach::Heard);
+    let started = |ms| Attempt { started_at: Some(at(ms)), ..old };
+    assert_eq!(reach(&started(9), false), Reach::Awaited);
+    assert_eq!(reach(&started(10), false), Reach::Heard);
+}

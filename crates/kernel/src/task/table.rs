@@ -239,6 +239,7 @@ fn events() -> Vec<Event> {
         role: None,
         budget: Standing::Left,
         account_probe: None,
+        tree: None,
     };
     let mut events = vec![
         Event::Run(facts),

@@ -36,6 +36,7 @@ impl Belay {
                     role: None,
                     budget: Standing::Left,
                     account_probe: None,
+                    tree: None,
                 };
                 let epoch = Epoch(world.attempts.len() as u64 + 1);
                 let free = world.attempts.len() < ATTEMPTS;

@@ -249,6 +249,7 @@ fn claim_of(name: &str) -> Event {
         role: blocked.then_some(Hold::RoleStopped),
         budget: Standing::Left,
         account_probe: None,
+        tree: None,
     };
     Event::Claim { facts, epoch: Epoch(9), lease_end: Timestamp::from_millis(100_000_000) }
 }
