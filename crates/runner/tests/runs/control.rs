@@ -66,6 +66,8 @@ struct State {
     unavailable: bool,
     /// Whether duties are kept back.
     reticent: bool,
+    /// Whether beats are taken and reports are not.
+    deaf: bool,
     /// Sessions of which nothing is to be left.
     forget: Vec<SessionId>,
     /// Calls whose next answer is lost, after they were done.
@@ -112,6 +114,10 @@ impl Control {
     pub(crate) fn set_reticent(&self, reticent: bool) {
         self.state().reticent = reticent;
         self.told.notify_waiters();
+    }
+
+    pub(crate) fn set_deaf(&self, deaf: bool) {
+        self.state().deaf = deaf;
     }
 
     pub(crate) fn fence(&self, who: Who) {
@@ -305,6 +311,9 @@ impl Port for Control {
 
     async fn report(&self, who: Who, report: Report) -> Result<Acknowledged, PortError> {
         self.call("report", |state| {
+            if state.deaf {
+                return Err(PortError::Unavailable("it hears nothing".into()));
+            }
             let fenced = state.fenced.contains(&who);
             let row = state.rows.get_mut(&who).filter(|_| !fenced).ok_or(PortError::Fenced)?;
             let length = row.transcript.len() as u64;

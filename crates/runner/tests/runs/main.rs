@@ -141,20 +141,45 @@ async fn a_runner_that_is_dropped_and_made_again_loses_and_doubles_nothing() {
 /// Without that, control would wait for ever to be told what a silent agent printed meanwhile.
 #[tokio::test]
 async fn a_runner_that_finds_a_silent_agent_again_says_that_everything_is_told() {
+    for (script, printed) in [("echo up; sleep 99", "up\n"), ("sleep 99", "")] {
+        let world = World::new();
+        let assignment = world.assignment(script);
+        let who = assignment.who;
+        world.control.queue(assignment);
+        let first = world.runner();
+        world.see(who, "the agent's word", |row| row.told && row.text() == printed).await;
+        first.abort();
+        let _ = first.await;
+        let beats = world.control.row(who).unwrap().statuses.len();
+        let second = world.runner();
+        world.see(who, "that all is told", |row| row.told && row.statuses.len() > beats + 2).await;
+        world.control.stop(who);
+        world.see(who, "the end", Row::is_over).await;
+        second.abort();
+    }
+}
+
+/// Silence is judged by what was told: what was printed and is not durable yet is none.
+#[tokio::test]
+async fn a_runner_says_that_not_everything_is_told_while_its_reports_are_not_taken() {
     let world = World::new();
-    let assignment = world.assignment("echo up; sleep 99");
+    let script = "echo one; until [ -e go ]; do sleep 0.05; done; echo two; sleep 99";
+    let assignment = world.assignment(script);
     let who = assignment.who;
-    world.control.queue(assignment);
-    let first = world.runner();
-    world.see(who, "the agent's word", |row| row.told && row.text() == "up\n").await;
-    first.abort();
-    let _ = first.await;
-    let beats = world.control.row(who).unwrap().statuses.len();
-    let second = world.runner();
-    world.see(who, "that all is told", |row| row.told && row.statuses.len() > beats + 2).await;
+    let runner = world.runner_of(&assignment, "one").await;
+    world.see(who, "that all is told", |row| row.told).await;
+    world.control.set_deaf(true);
+    let tree = world.path("runner/git/trees").join(assignment.session.to_string());
+    std::fs::write(tree.join("go"), "").unwrap();
+    let row = world.see(who, "that not all is told", |row| !row.told).await;
+    let beats = row.statuses.len() + 3;
+    let row = world.see(who, "more beats", |row| row.statuses.len() >= beats).await;
+    assert!(!row.told, "nothing was taken since");
+    world.control.set_deaf(false);
+    world.see(who, "the rest", |row| row.told && row.text() == "one\ntwo\n").await;
     world.control.stop(who);
     world.see(who, "the end", Row::is_over).await;
-    second.abort();
+    runner.abort();
 }
 
 #[tokio::test]
