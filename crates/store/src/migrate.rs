@@ -78,6 +78,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 9,
+        name: "sessions",
+        common: include_str!("schema/0009_sessions.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// The number of the last migration that this program knows.

@@ -331,6 +331,7 @@ fn what_is_asked_for_often_has_an_index() {
     let connection = rusqlite::Connection::open(directory.path().join(DATABASE)).unwrap();
     for (asked, index) in [
         ("SELECT * FROM attempts WHERE sandbox IN ('a', 'b')", "attempts_sandbox"),
+        ("SELECT * FROM attempts WHERE session IN ('a', 'b')", "attempts_session"),
         ("SELECT * FROM tasks WHERE session IN ('a', 'b')", "tasks_session"),
     ] {
         let plan = format!("EXPLAIN QUERY PLAN {asked}");

@@ -1,0 +1,3 @@
+-- Whoever removes a task asks which attempts its sessions had, the ended ones above all.
+DROP INDEX attempts_session;
+CREATE INDEX attempts_session ON attempts (session);
