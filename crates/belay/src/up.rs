@@ -8,10 +8,11 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belay_sandbox::Report;
-use belay_server::{Access, Listener, Service, Token, serve};
+use belay_server::{Access, Figures, Listener, Service, Token, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -124,7 +125,14 @@ impl Door {
             let mut stop = stop.clone();
             async move { drop(stop.wait_for(|stop| *stop).await) }
         };
-        let mut access = Access::new(Token::new(&self.token), address(&self.listener)?);
+        let figures = Arc::new(Figures::new::<S>());
+        let access = |listener| {
+            let access = Access::new(Token::new(&self.token), address(listener)?);
+            Ok::<_, Fault>(access.counted_in(&figures))
+        };
+        let agents_access = Access::for_agents().counted_in(&figures);
+        let local_access = self.local.as_ref().map(access).transpose()?;
+        let mut access = access(&self.listener)?;
         for name in &self.reach.names {
             access = access.known_as(name);
         }
@@ -132,11 +140,10 @@ impl Door {
             access = access.encrypted(tls);
         }
         let local = async {
-            let Some(listener) = self.local else { return Ok(()) };
-            let access = Access::new(Token::new(&self.token), address(&listener)?);
+            let Some((listener, access)) = self.local.zip(local_access) else { return Ok(()) };
             serve(listener, service.clone(), access, stopped()).await.map_err(failed)
         };
-        let agents = serve(agents, service.clone(), Access::for_agents(), stopped());
+        let agents = serve(agents, service.clone(), agents_access, stopped());
         let served = serve(self.listener, service.clone(), access, stopped());
         let (served, local, agents) = tokio::join!(served, local, agents);
         served.map_err(failed).and(local).and(agents.map_err(failed))

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, Uri, header};
 use belay_api::Code;
 
 use crate::answer::Failed;
 use crate::bounds::Bounds;
+use crate::figures::Figures;
 use crate::tls::Tls;
 
 /// A secret that opens the server. It is never printed.
@@ -56,6 +58,7 @@ pub struct Access {
     holders: Holders,
     tls: Option<Tls>,
     bounds: Bounds,
+    figures: Option<Arc<Figures>>,
 }
 
 impl Access {
@@ -65,7 +68,8 @@ impl Access {
         let any_number = address.ip().is_unspecified();
         let (holders, bounds) = (Holders::Anybody, Bounds::USUAL);
         let hosts = hosts.to_vec();
-        let mut access = Self { token, hosts, any_number, holders, tls: None, bounds };
+        let (tls, figures) = (None, None);
+        let mut access = Self { token, hosts, any_number, holders, tls, bounds, figures };
         if !any_number {
             access.hosts.push(address.ip().to_string());
         }
@@ -83,6 +87,7 @@ impl Access {
             holders: Holders::Agents,
             tls: None,
             bounds: Bounds::USUAL,
+            figures: None,
         }
     }
 
@@ -104,6 +109,18 @@ impl Access {
     pub const fn within(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
+    }
+
+    /// The same, counting its requests here: what is served in several places tells the same
+    /// figures in each of them.
+    #[must_use]
+    pub fn counted_in(self, figures: &Arc<Figures>) -> Self {
+        Self { figures: Some(Arc::clone(figures)), ..self }
+    }
+
+    /// Where its requests are counted, if others count there too.
+    pub(crate) fn figures(&self) -> Option<&Arc<Figures>> {
+        self.figures.as_ref()
     }
 
     /// How much is taken.

@@ -10,14 +10,15 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use belay_control::metrics::{Exposition, Histogram};
 
-use crate::table::Entry;
+use crate::routes::entries;
+use crate::service::Service;
 
 /// The method and the route of a request that no route of ours is for.
 const OTHER: &str = "other";
 
 /// What was counted of each route.
 #[derive(Debug)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// In the order of the table; the last one is for what no route is for.
     routes: Vec<OfRoute>,
     /// Where the routes of a path are.
@@ -41,11 +42,11 @@ impl OfRoute {
 }
 
 impl Figures {
-    /// Nothing was counted of these routes yet.
-    pub(crate) fn new<'a>(entries: impl Iterator<Item = &'a Entry>) -> Self {
+    /// Nothing was counted yet.
+    pub fn new<S: Service>() -> Self {
         let mut routes = Vec::new();
         let mut by_path = BTreeMap::<_, Vec<_>>::new();
-        for entry in entries {
+        for entry in entries::<S>() {
             by_path.entry(entry.path).or_default().push(routes.len());
             routes.push(OfRoute::new(entry.method.as_str(), entry.path));
         }

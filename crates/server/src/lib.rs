@@ -38,6 +38,7 @@ mod watch;
 
 pub use access::{Access, Token};
 pub use bounds::Bounds;
+pub use figures::Figures;
 pub use listener::{AGENT_SOCKET, Listener, make_agent_directory};
 pub use routes::entries;
 pub use serve::serve;

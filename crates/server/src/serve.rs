@@ -21,6 +21,7 @@ use tower_service::Service as _;
 
 use crate::access::Access;
 use crate::bounds::Bounds;
+use crate::figures::Figures;
 use crate::gate::{Closing, Gate, Names, Peer, pass};
 use crate::listener::{Listener, Stream};
 use crate::live::{Hub, Live, Slot};
@@ -53,7 +54,8 @@ pub async fn serve<S: Service>(
         tokio::spawn(async move { hub.run(&service).await })
     };
     let (tls, bounds) = (access.tls().cloned(), access.bounds());
-    let (routes, figures) = router(service.clone(), bounds);
+    let figures = access.figures().cloned().unwrap_or_else(|| Arc::new(Figures::new::<S>()));
+    let routes = router(service.clone(), bounds, &figures);
     let tickets = Arc::new(Tickets::default());
     let gate = Gate {
         access: Arc::new(access),

@@ -237,13 +237,12 @@ impl<S: Service> Table<S> {
         &self.routes
     }
 
-    /// The router, each handler behind the check of its rule, and what is counted of it.
-    pub(crate) fn router(self, service: S, bounds: Bounds) -> (Router, Arc<Figures>) {
+    /// The router, each handler behind the check of its rule.
+    pub(crate) fn router(self, service: S, bounds: Bounds, figures: &Arc<Figures>) -> Router {
         let mut router = Router::new();
-        let figures = Arc::new(Figures::new(self.routes.iter().map(|route| &route.entry)));
         for (place, route) in self.routes.into_iter().enumerate() {
             let (rule, limit) = (route.entry.rule, route.limit.unwrap_or(bounds.request));
-            let figures = Arc::clone(&figures);
+            let figures = Arc::clone(figures);
             let (path, service) = (route.entry.path, service.clone());
             let check = Check { rule, limit, service, path, place, figures };
             let handler = route
@@ -252,7 +251,7 @@ impl<S: Service> Table<S> {
                 .layer(middleware::from_fn_with_state(check, pass::<S>));
             router = router.route(route.entry.path, handler);
         }
-        (router.with_state(service), figures)
+        router.with_state(service)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -222,23 +223,27 @@ fn no_token_is_logged(world: &World) {
     }
 }
 
+/// What is answered to a request over this connection.
+fn asked(mut stream: impl Read + Write, path: &str, token: &str) -> String {
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+         connection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// What Prometheus would read.
 fn figures_are_told(world: &World) {
     let file: Value =
         serde_json::from_slice(&std::fs::read(world.data().join("server.json")).unwrap()).unwrap();
     let address = file["url"].as_str().unwrap().strip_prefix("http://").unwrap();
-    let ask = |token: &str| {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let head = format!(
-            "GET /metrics HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
-             connection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let ask = |token: &str| asked(TcpStream::connect(address).unwrap(), "/metrics", token);
     assert!(ask("wrong").starts_with("HTTP/1.1 401"));
+    let agents = UnixStream::connect(world.data().join("agents/belay.sock")).unwrap();
+    assert!(asked(agents, "/api/v1/version", "wrong").starts_with("HTTP/1.1 401"));
     let token = std::fs::read_to_string(world.data().join("token")).unwrap();
     let page = ask(token.trim());
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
@@ -248,6 +253,9 @@ fn figures_are_told(world: &World) {
         "belay_attempts_ended_total{outcome=\"succeeded\"} 1",
         "belay_alerts{kind=\"no_live_path\"} 0",
         "# TYPE belay_http_requests_total counter",
+        "belay_http_requests_total{method=\"GET\",route=\"/metrics\",status=\"4xx\"} 1",
+        // Whoever asks at the agents' socket is counted where people ask.
+        "belay_http_requests_total{method=\"GET\",route=\"/api/v1/version\",status=\"4xx\"} 1",
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }

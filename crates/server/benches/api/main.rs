@@ -266,8 +266,9 @@ async fn soaked(server: &Server, span: Duration) {
         done += made.count();
         sizes.push(server.rss_mib());
     }
-    let warm = sizes.get(sizes.len() / 4).copied().unwrap_or_default();
-    let end = sizes.last().copied().unwrap_or_default();
+    let quarter = |n: usize| sizes.get((sizes.len() * n).div_ceil(4).saturating_sub(1));
+    let quarters = (1..=4).filter_map(quarter).map(|size| format!("{size:.0}"));
+    let quarters = quarters.collect::<Vec<_>>().join(", ");
     println!("  {done} tasks made, 50 streams opened and closed each round");
-    println!("  memory: {warm:.0} MiB after a quarter, {end:.0} MiB at the end");
+    println!("  memory after each quarter: {quarters} MiB");
 }

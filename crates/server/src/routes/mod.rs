@@ -57,10 +57,10 @@ pub fn entries<S: Service>() -> Vec<Entry> {
     table::<S>().routes().iter().map(|route| route.entry.clone()).collect()
 }
 
-/// The router of every route, and what is counted of them.
-pub(crate) fn router<S: Service>(service: S, bounds: Bounds) -> (Router, Arc<Figures>) {
-    let (routes, figures) = table().router(service, bounds);
-    (routes.fallback(no_route).method_not_allowed_fallback(no_method), figures)
+/// The router of every route; what is asked of them is counted.
+pub(crate) fn router<S: Service>(service: S, bounds: Bounds, figures: &Arc<Figures>) -> Router {
+    let routes = table().router(service, bounds, figures);
+    routes.fallback(no_route).method_not_allowed_fallback(no_method)
 }
 
 async fn no_route(uri: Uri, principal: Option<Extension<Principal>>) -> Failed {
