@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as the agents' clients need: one request per connection, bodies by length
-//! or in chunks, replies in chunks so that a broken connection is seen as broken.
+//! As much of HTTP/1.1 as the agents' clients need: bodies by length or in chunks, replies in chunks
+//! so that a broken connection is seen as broken.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -36,6 +36,17 @@ impl Incoming {
         }
         incoming.body = incoming.read_body(&mut reader)?;
         Ok(Some(incoming))
+    }
+
+    /// Whether it is for the MCP server.
+    pub(crate) fn is_mcp(&self) -> bool {
+        self.path.starts_with("/mcp")
+    }
+
+    /// Whether another request may follow on its connection: a client of MCP sends one after the
+    /// other, one of a model sends one.
+    pub(crate) fn stays(&self) -> bool {
+        self.is_mcp() && self.header("connection") != Some("close")
     }
 
     /// The value of a header, whose name is given in lower case.
@@ -84,8 +95,20 @@ fn read_chunk_size(reader: &mut impl BufRead) -> io::Result<Option<u64>> {
     Ok((size > 0).then_some(size))
 }
 
-/// A whole reply.
+/// A whole reply, the last of its connection.
 pub(crate) fn respond(
+    stream: &TcpStream,
+    status: u16,
+    headers: &[(&str, String)],
+    content_type: &str,
+    body: &[u8],
+) -> io::Result<()> {
+    let close = [headers, &[("connection", "close".to_owned())]].concat();
+    respond_and_stay(stream, status, &close, content_type, body)
+}
+
+/// A whole reply, after which the connection takes another request.
+pub(crate) fn respond_and_stay(
     mut stream: &TcpStream,
     status: u16,
     headers: &[(&str, String)],
@@ -100,9 +123,8 @@ pub(crate) fn respond(
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    head.push_str("connection: close\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body)
+    head.push_str("\r\n");
+    stream.write_all(&[head.as_bytes(), body].concat())
 }
 
 /// A reply in chunks. Without [`Chunked::finish`] the reader sees a broken connection.

@@ -168,7 +168,16 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let Some(incoming) = Incoming::read(stream)? else { return Ok(()) };
+    while let Some(incoming) = Incoming::read(stream)? {
+        serve_one(stream, shared, &incoming)?;
+        if !incoming.stays() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn serve_one(stream: &TcpStream, shared: &Shared, incoming: &Incoming) -> io::Result<()> {
     let body: Value = serde_json::from_slice(&incoming.body).unwrap_or(Value::Null);
     let api = Api::of_path(&incoming.path).filter(|_| incoming.method == "POST");
     let scripted = api.is_some() && Api::is_conversation(&body);
@@ -187,10 +196,10 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     match api {
         Some(api) => {
             let aside = || Step::new(Act::Say("Scripted.".into()));
-            answer(stream, shared, api, &incoming, &body, &step.unwrap_or_else(aside))
+            answer(stream, shared, api, incoming, &body, &step.unwrap_or_else(aside))
         }
-        None if incoming.path.starts_with("/mcp") => mcp::answer(stream, &incoming, &body),
-        None => answer_other(stream, &incoming),
+        None if incoming.is_mcp() => mcp::answer(stream, incoming, &body),
+        None => answer_other(stream, incoming),
     }
 }
 

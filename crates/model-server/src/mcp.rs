@@ -13,10 +13,10 @@ const ANSWER: &str = "The person says: blue.";
 
 pub(crate) fn answer(stream: &TcpStream, incoming: &Incoming, body: &Value) -> io::Result<()> {
     if incoming.method != "POST" {
-        return http::respond(stream, 405, &[], "application/json", b"{}");
+        return reply(stream, incoming, 405, "{}");
     }
     let Some(id) = body.get("id") else {
-        return http::respond(stream, 202, &[], "application/json", b"");
+        return reply(stream, incoming, 202, "");
     };
     let result = match body["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
@@ -32,12 +32,17 @@ pub(crate) fn answer(stream: &TcpStream, incoming: &Incoming, body: &Value) -> i
         "ping" => json!({}),
         method => {
             let error = json!({"code": -32601, "message": format!("no method {method}")});
-            let reply = json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string();
-            return http::respond(stream, 200, &[], "application/json", reply.as_bytes());
+            let said = json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string();
+            return reply(stream, incoming, 200, &said);
         }
     };
-    let reply = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
-    http::respond(stream, 200, &[], "application/json", reply.as_bytes())
+    let said = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+    reply(stream, incoming, 200, &said)
+}
+
+fn reply(stream: &TcpStream, incoming: &Incoming, status: u16, body: &str) -> io::Result<()> {
+    let respond = if incoming.stays() { http::respond_and_stay } else { http::respond };
+    respond(stream, status, &[], "application/json", body.as_bytes())
 }
 
 fn tool(name: &str, description: &str) -> Value {

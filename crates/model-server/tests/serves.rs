@@ -1,7 +1,7 @@
 //! The server, judged through its socket: every API streams and answers whole, fails, hangs, breaks
 //! off, and keeps what it was asked.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ fn open(server: &ModelServer, path: &str, body: &Value) -> TcpStream {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let body = body.to_string();
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all((head + &body).as_bytes()).unwrap();
@@ -148,6 +149,28 @@ fn mcp_lists_and_answers() {
     assert!(ask(&server, "/mcp", &call("nonsense")).contains("-32601"));
     let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     assert!(ask(&server, "/mcp", &told).starts_with("HTTP/1.1 202 "));
+}
+
+/// OpenCode may never ask which tools a server has that closes after each answer.
+#[test]
+fn mcp_takes_one_request_after_the_other() {
+    let server = start("");
+    let address = server.url();
+    let mut stream = TcpStream::connect(address.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    for _ in 0..3 {
+        stream.write_all(b"GET /mcp HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut first = String::new();
+        reader.read_line(&mut first).unwrap();
+        assert!(first.starts_with("HTTP/1.1 405 "), "{first}");
+        let mut line = first;
+        while line != "\r\n" {
+            line.clear();
+            assert!(reader.read_line(&mut line).unwrap() > 0, "the head ends");
+        }
+        reader.read_exact(&mut [0; 2]).unwrap();
+    }
 }
 
 #[test]
