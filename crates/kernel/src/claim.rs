@@ -82,11 +82,9 @@ pub fn blockers(
     now: Timestamp,
 ) -> impl Iterator<Item = Blocker> {
     let time = not_before.filter(|at| now < *at).map(Blocker::NotBefore);
-    let dependencies = match facts.unfinished_dependencies {
-        0 => None,
-        _ if planted::is(Bug::DependencyNotAwaited) => None,
-        count => Some(Blocker::Dependencies(count)),
-    };
+    let awaited = |count: &u32| *count > 0 && !planted::is(Bug::DependencyNotAwaited);
+    let dependencies =
+        Some(facts.unfinished_dependencies).filter(awaited).map(Blocker::Dependencies);
     let session = match facts.session {
         SessionSlot::Free => None,
         SessionSlot::Busy(attempt) => Some(Blocker::SessionBusy(attempt)),

@@ -216,6 +216,14 @@ fn row_failed_and_timed_out_to_queued_on_retry_or_resume() {
 }
 
 #[test]
+fn a_queued_task_goes_on_with_its_session_unless_it_begins_anew() {
+    let queued = |plan| State::Queued { plan, not_before: None };
+    let goes_on = [Plan::Fresh, Plan::Same, Plan::Republish].map(|plan| queued(plan).goes_on());
+    assert_eq!(goes_on, [false, true, true]);
+    assert!(!State::Pending { plan: Plan::Same }.goes_on(), "nobody may claim it");
+}
+
+#[test]
 fn row_failed_dependency_to_queued_when_it_is_queued_again() {
     check(
         "run; dependency-rested; dependency-requeued-other; dependency-requeued",
