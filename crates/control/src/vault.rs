@@ -90,6 +90,9 @@ pub struct MemoryVault(Mutex<BTreeMap<TaskId, Values>>);
 
 impl Vault for MemoryVault {
     fn put(&self, task: TaskId, values: &Values) -> Result<(), VaultError> {
+        if values.is_empty() {
+            return self.forget(task);
+        }
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(task, values.clone());
         Ok(())
     }

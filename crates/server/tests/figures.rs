@@ -187,7 +187,7 @@ fn hold(known: &Known, expression: &str) -> Result<(), String> {
 async fn lived() -> Node<Memory> {
     let store = Memory::new(InstallationId::from_bits(1), 1);
     store.set_now(Timestamp::from_millis(1_000_000));
-    let node = Node::with(store.clone(), 0).await;
+    let node = Node::with(store.clone()).await;
     let agent = node.agent().await;
     let kind = EventKind::from_name("agent.tool_use");
     let event = AgentEvent { seq: None, kind, call: None, data: "{}".into() };

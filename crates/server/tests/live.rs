@@ -349,7 +349,7 @@ async fn a_server_that_is_stopped_ends_a_thousand_streams_and_says_where_to_resu
 async fn a_stream_in_which_nothing_happens_says_so_and_moves_on() {
     let store = Memory::new(InstallationId::from_bits(1), 1);
     store.set_now(Timestamp::from_millis(1_000_000));
-    let node = Node::with(store, 0).await;
+    let node = Node::with(store).await;
     let agent = node.agent().await;
     let of = "?kind=task_question";
     let mut stream = Sse::open(node.address, TOKEN, of, None).await.unwrap();
@@ -371,7 +371,7 @@ async fn a_stream_in_which_nothing_happens_says_so_and_moves_on() {
 async fn the_stream_of_an_agent_dies_with_its_attempt() {
     let store = Memory::new(InstallationId::from_bits(1), 1);
     store.set_now(Timestamp::from_millis(1_000_000));
-    let node = Node::with(store, 0).await;
+    let node = Node::with(store).await;
     let agent = node.agent().await;
     let mut stream = Sse::open(node.address, &agent.token, "", None).await.unwrap();
     node.control.stop("ada", agent.who.task, Duration::ZERO).await.unwrap();
@@ -388,7 +388,7 @@ async fn the_stream_of_an_agent_dies_with_its_attempt() {
 async fn a_stream_that_a_ticket_opened_dies_with_the_token_that_asked_for_it() {
     let store = Memory::new(InstallationId::from_bits(1), 1);
     store.set_now(Timestamp::from_millis(1_000_000));
-    let node = Node::with(store, 0).await;
+    let node = Node::with(store).await;
     let agent = node.agent().await;
     let query = format!("?ticket={}", ticket(&node, &agent.token).await);
     node.control.stop("ada", agent.who.task, Duration::ZERO).await.unwrap();

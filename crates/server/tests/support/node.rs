@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use belay_api::port::{ClaimRequest, Hello, Port, Start, Who};
 use belay_api::{ATTEMPT_TOKEN, Chance, Client, NewTask, token_hash};
-use belay_control::{Control, MemoryVault, Parts, Settings};
+use belay_control::{Control, FileVault, MemoryVault, Parts, Settings, Vault};
 use belay_kernel::{RunnerId, SandboxId, TaskId};
 use belay_server::{Access, Token, serve};
 use belay_store::blob::{BlobLimits, Blobs};
@@ -33,13 +33,12 @@ impl Chance for Counting {
     }
 }
 
-/// A control plane over a store. `drawn` makes its ids other ones than those of its predecessor.
-pub(crate) async fn control<S: Store>(store: S, drawn: u64) -> Control<S> {
+async fn control<S: Store>(store: S, vault: Arc<dyn Vault>) -> Control<S> {
     let parts = Parts {
         store,
         blobs: Blobs::in_memory(BlobLimits::default()),
-        vault: Arc::new(MemoryVault::default()),
-        chance: Arc::new(Counting(AtomicU64::new(drawn))),
+        vault,
+        chance: Arc::new(Counting(AtomicU64::new(0))),
         settings: Settings { agent: "claude".into(), ..Settings::default() },
         embedded: Some(RUNNER),
         back_up: None,
@@ -67,14 +66,19 @@ pub(crate) struct Agent {
 impl Node {
     /// A node over the database in this directory.
     pub(crate) async fn on(directory: &Path) -> Self {
-        Self::with(Sqlite::open(directory).unwrap(), 0).await
+        let vault = FileVault::open(directory.join("vault")).unwrap();
+        Self::open(Sqlite::open(directory).unwrap(), Arc::new(vault)).await
     }
 }
 
 impl<S: Store> Node<S> {
     /// A node over this store.
-    pub(crate) async fn with(store: S, drawn: u64) -> Self {
-        let control = control(store, drawn).await;
+    pub(crate) async fn with(store: S) -> Self {
+        Self::open(store, Arc::new(MemoryVault::default())).await
+    }
+
+    async fn open(store: S, vault: Arc<dyn Vault>) -> Self {
+        let control = control(store, vault).await;
         let hello = Hello {
             runner: RUNNER,
             name: "here".into(),
