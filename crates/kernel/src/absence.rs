@@ -1,8 +1,8 @@
 //! What a machine that says nothing still holds: how long its lease counts, and how long one waits
 //! for what only it has.
 //!
-//! Every node judges by what it saw itself. Of the time before it was there, or before its clock was
-//! set, it knows nothing: leases may have been renewed by words that it never got.
+//! Every node judges by what it saw itself. Of the time before it was there, or before its clock
+//! was set, it knows nothing: leases may have been renewed by words that it never got.
 
 use crate::clock::{Clock, Reading};
 use crate::limits::Limits;

@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as the agents' clients need: bodies by length or in chunks, replies in chunks
-//! so that a broken connection is seen as broken.
+//! As much of HTTP/1.1 as the agents' clients need: bodies by length or in chunks, replies in
+//! chunks so that a broken connection is seen as broken.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
