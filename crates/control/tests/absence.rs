@@ -154,6 +154,17 @@ fn a_node_that_has_just_come_up_does_not_put_off_one_that_has_seen_a_lease_end()
     });
 }
 
+/// The end of an agent that changed something before it failed.
+fn failed(cause: Cause) -> Ending {
+    Ending::Failed {
+        cause,
+        message: "it fell".into(),
+        resets_at: None,
+        conversation_lost: false,
+        left: Left { changed: true, summary: None },
+    }
+}
+
 /// The world's time goes by, second for second, while whoever was spawned does what is due.
 async fn live(world: &World, seconds: u64) {
     for _ in 0..seconds {
@@ -229,14 +240,7 @@ fn a_task_says_which_of_two_machines_it_waits_for() {
     test(async {
         let world = world().await;
         let (id, run) = world.run().await;
-        let ending = Ending::Failed {
-            cause: Cause::Crash,
-            message: "fell".into(),
-            resets_at: None,
-            conversation_lost: false,
-            left: Left { changed: true, summary: None },
-        };
-        world.control.end(run.who, ending).await.unwrap();
+        world.control.end(run.who, failed(Cause::Crash)).await.unwrap();
         world.terminate(run.who).await;
         world.pass_there(Span::from_secs(40)).await;
         assert_eq!(world.state(id).await, "QUEUED retrying");
@@ -362,14 +366,7 @@ fn whoever_tries_an_account_first_and_is_stopped_lets_the_others_go() {
     test(async {
         let world = world().await;
         let (id, run) = world.run().await;
-        let ending = Ending::Failed {
-            cause: Cause::UsageLimit,
-            message: "used up".into(),
-            resets_at: None,
-            conversation_lost: false,
-            left: Left { changed: true, summary: None },
-        };
-        world.control.end(run.who, ending).await.unwrap();
+        world.control.end(run.who, failed(Cause::UsageLimit)).await.unwrap();
         assert_eq!(world.state(id).await, "QUEUED retrying");
         world.pass_there(Span::from_mins(31)).await;
         let next = world.make(task("Mend more")).await;
